@@ -1,0 +1,16 @@
+//! convfuzz finds wrong numbers in cuDNN convolutions.
+#![warn(missing_docs)]
+
+pub mod backend;
+pub mod bound;
+pub mod candidate;
+pub mod dtype;
+pub mod error;
+pub mod fill;
+pub mod geometry;
+pub mod judge;
+pub mod line;
+pub mod oracle;
+pub mod outcome;
+pub mod problem;
+pub mod tensor;

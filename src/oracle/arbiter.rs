@@ -1,0 +1,1 @@
+//! The arbiter: exact sums with MPFR.
