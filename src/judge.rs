@@ -72,3 +72,67 @@ pub enum UntrustedReason {
     /// Non-finite data, where the family may spread it.
     NonFinite,
 }
+
+impl Verdict {
+    /// The `verdict` and `reason` columns of a record.
+    pub fn columns(self) -> (&'static str, Option<String>) {
+        match self {
+            Verdict::Passed => ("passed", None),
+            Verdict::Failed(kind) => ("failed", Some(word(&kind))),
+            Verdict::Skipped(reason) => ("skipped", Some(word(&reason))),
+            Verdict::Untrusted(reason) => ("untrusted", Some(word(&reason))),
+            Verdict::Crashed => ("crashed", None),
+            Verdict::TimedOut => ("timed_out", None),
+        }
+    }
+}
+
+/// The snake_case name of a unit variant, as serde writes it.
+fn word(variant: &impl Serialize) -> String {
+    match serde_json::to_value(variant) {
+        Ok(serde_json::Value::String(name)) => name,
+        other => unreachable!("unit variants serialise to strings, not {other:?}"),
+    }
+}
+
+/// The worst output of a trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Worst {
+    /// Logical offset.
+    pub index: usize,
+    /// Correctly rounded value.
+    pub expected: f64,
+    /// What the library returned.
+    pub actual: f64,
+    /// Absolute bound on |actual − exact|; 0 where only the right bits pass.
+    pub bound: f64,
+}
+
+/// A verdict with the figures behind it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What is wrong, in words: repro line excluded.
+    pub detail: Option<String>,
+    /// Far outside what is usual, though inside the proven bound.
+    pub suspect: bool,
+    /// Judged outputs.
+    pub judged: u64,
+    /// Judged outputs outside their bound, or not the right bits.
+    pub wrong: u64,
+    /// Share of nonzero products, 0 to 1.
+    pub nonzero_share: f64,
+    /// Share of judged outputs with S above zero, 0 to 1.
+    pub power_share: f64,
+    /// Median smallest relative change that would have been seen.
+    pub detectable: Option<f64>,
+    /// Largest error in ulps of the result type, over finite outputs.
+    pub max_ulp: Option<f64>,
+    /// Largest error as a share of its bound.
+    pub max_ratio: Option<f64>,
+    /// The output with the largest ratio, wrong ones first.
+    pub worst: Option<Worst>,
+    /// Outputs whose verdict needed the arbiter.
+    pub arbitrated: u64,
+}

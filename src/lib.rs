@@ -13,4 +13,5 @@ pub mod line;
 pub mod oracle;
 pub mod outcome;
 pub mod problem;
+pub mod record;
 pub mod tensor;
