@@ -1,5 +1,8 @@
 //! Data of a case: distributions, and values as a pure function of
 //! (problem, fill, role, logical index).
+//!
+//! Values are drawn in `f64` by a counter-based generator, then rounded to the
+//! type of the tensor: what the library is given is what the oracle sees.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,6 +12,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::problem::{ConvProblem, Role};
 use crate::tensor::Tensor;
+
+mod integers;
+mod random;
+mod reduction;
+#[cfg(test)]
+mod tests;
+mod values;
 
 /// A distribution and the seed of its streams. Text form `normal:7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,13 +33,16 @@ pub struct Fill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FillKind {
-    /// All ones.
+    /// All ones; thinned out where K ones would not be exact.
     Constant,
-    /// A single one in x, distinct small integers in w.
+    /// A single one in the first operand, distinct small integers in the
+    /// second.
     Impulse,
-    /// Small integers such that every partial sum is exact in the accumulator.
+    /// Small integers such that every partial sum is exact in the accumulator;
+    /// none is zero unless K is too long for ±1.
     Integers,
-    /// [`FillKind::Integers`] with most elements zero.
+    /// [`FillKind::Integers`] with three of four elements of the first operand
+    /// zero.
     Sparse,
     /// Standard normal.
     Normal,
@@ -39,15 +52,15 @@ pub enum FillKind {
     LogUniform,
     /// Pairs of products that nearly cancel.
     Cancelling,
-    /// One product far larger than the others, first in the sum.
+    /// One product far larger than the others, first in the sum, all positive.
     LargeThenSmall,
-    /// Sums near the overflow threshold of the output type.
+    /// Sums near the overflow threshold of the result, on both sides of it.
     NearOverflow,
     /// Operands and results at and below the smallest normal values.
     Subnormal,
-    /// A few NaNs among normal data.
+    /// One to three NaNs among normal data.
     NanPlaced,
-    /// A few infinities of both signs among normal data.
+    /// One to three infinities among normal data.
     InfPlaced,
 }
 
@@ -155,8 +168,8 @@ impl Inputs {
 }
 
 fn tensor(problem: &ConvProblem, fill: Fill, role: Role) -> Tensor {
-    let _ = fill;
-    Tensor::from_fn(problem.dtype(role), &problem.dims(role), |_| 1.0)
+    let values = values::values(problem, fill, role);
+    Tensor::from_fn(problem.dtype(role), &problem.dims(role), values)
 }
 
 impl fmt::Display for Fill {
