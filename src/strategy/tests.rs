@@ -116,11 +116,13 @@ fn any_axis(problem: &ConvProblem, is: impl Fn(usize) -> bool) -> bool {
     (0..problem.rank()).any(is)
 }
 
+type Class = Box<dyn Fn(&ConvProblem) -> bool>;
+
 #[test]
 fn draw_default_hits_every_boundary_class() {
     let draws = draws(&Limits::default(), 2_000);
     let aligned = |channels: usize, unit: usize| channels.is_multiple_of(unit);
-    let classes: Vec<(&str, f64, Box<dyn Fn(&ConvProblem) -> bool>)> = vec![
+    let classes: Vec<(&str, f64, Class)> = vec![
         (
             "c and k multiples of 8",
             10.0,
