@@ -14,5 +14,6 @@ pub mod oracle;
 pub mod outcome;
 pub mod problem;
 pub mod record;
+pub mod shrink;
 pub mod strategy;
 pub mod tensor;
