@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod bound;
 pub mod candidate;
+pub mod cli;
 pub mod dtype;
 pub mod error;
 pub mod fill;
@@ -14,4 +15,5 @@ pub mod oracle;
 pub mod outcome;
 pub mod problem;
 pub mod record;
+pub mod report;
 pub mod tensor;

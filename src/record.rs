@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::judge::Verdict;
 
 /// Version of the columns below; grows when one is added, renamed or changes
@@ -10,7 +11,7 @@ use crate::judge::Verdict;
 pub const SCHEMA: u32 = 1;
 
 /// One trial. Field order is column order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -90,5 +91,53 @@ impl TrialRecord {
         let (name, reason) = verdict.columns();
         self.verdict = name.to_owned();
         self.reason = reason;
+    }
+
+    /// The verdict that the verdict columns spell.
+    pub fn parsed_verdict(&self) -> Result<Verdict> {
+        let spelled = match &self.reason {
+            Some(reason) => serde_json::json!({ &self.verdict: reason }),
+            None => serde_json::json!(self.verdict),
+        };
+        serde_json::from_value(spelled).map_err(|e| {
+            Error::usage(format!(
+                "'{}' with reason '{}' is no verdict of this version",
+                self.verdict,
+                self.reason.as_deref().unwrap_or_default()
+            ))
+            .with_source(e)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::{FailureKind, SkipReason};
+
+    #[test]
+    fn parsed_verdict_columns_round_trip() {
+        for verdict in [
+            Verdict::Passed,
+            Verdict::Failed(FailureKind::OutOfBound),
+            Verdict::Skipped(SkipReason::NotSupported),
+            Verdict::TimedOut,
+        ] {
+            let mut record = TrialRecord::default();
+            record.set_verdict(verdict);
+            assert_eq!(record.parsed_verdict().unwrap(), verdict);
+        }
+    }
+
+    #[test]
+    fn parsed_verdict_unknown_words_are_refused() {
+        let mut record = TrialRecord {
+            verdict: "failed".to_owned(),
+            reason: Some("tired".to_owned()),
+            ..TrialRecord::default()
+        };
+        assert!(record.parsed_verdict().is_err());
+        record.reason = None;
+        assert!(record.parsed_verdict().is_err());
     }
 }
