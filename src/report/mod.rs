@@ -10,6 +10,8 @@ pub mod folder;
 pub mod lock;
 pub mod matrix;
 pub mod read;
+#[cfg(test)]
+mod schema;
 pub mod summary;
 pub mod table;
 pub mod tally;
