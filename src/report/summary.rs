@@ -172,7 +172,7 @@ mod tests {
         ];
         assert_eq!(lines, expected);
         assert_eq!((summary.tally.trials, summary.library_ms), (4, 8.0));
-        let drawn = summary.table().render(false, None);
+        let drawn = summary.table().render(false);
         assert!(drawn.find("engine:3") < drawn.find("legacy:1"), "{drawn}");
     }
 }

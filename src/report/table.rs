@@ -125,8 +125,9 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The drawn table, with colours if wanted; `width` wraps long cells.
-    pub fn render(&self, color: bool, width: Option<u16>) -> String {
+    /// The drawn table, with colours if wanted. On a terminal, long cells wrap
+    /// to its width; elsewhere lines are as long as they need to be.
+    pub fn render(&self, color: bool) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::UTF8_HORIZONTAL_ONLY);
         table.set_header(self.columns.iter().map(|c| heading(&c.name, color)));
@@ -136,13 +137,9 @@ impl Table {
         for (column, spec) in table.column_iter_mut().zip(&self.columns) {
             column.set_cell_alignment(spec.align);
         }
-        match color {
-            true => table.enforce_styling(),
-            false => table.force_no_tty(),
-        };
-        if let Some(width) = width {
-            table.set_content_arrangement(ContentArrangement::Dynamic);
-            table.set_width(width);
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        if color {
+            table.enforce_styling();
         }
         table.trim_fmt()
     }
@@ -184,9 +181,9 @@ mod tests {
     fn render_plain_has_no_escapes_and_coloured_has() {
         let mut table = Table::new(&["name", ">count"]);
         table.row(vec!["a".into(), Cell::count(3, Mood::Bad)]);
-        let plain = table.render(false, None);
+        let plain = table.render(false);
         assert!(!plain.contains('\x1b'), "{plain}");
         assert!(plain.contains("name") && plain.contains("    3"), "{plain}");
-        assert!(table.render(true, None).contains('\x1b'));
+        assert!(table.render(true).contains('\x1b'));
     }
 }
