@@ -14,4 +14,5 @@ pub mod oracle;
 pub mod outcome;
 pub mod problem;
 pub mod record;
+pub mod report;
 pub mod tensor;
