@@ -138,6 +138,7 @@ fn engine(problem: &ConvProblem, index: i64, knobs: &[(u32, i64)]) -> Value {
     context! {
         api => "graph",
         operation,
+        operation_descriptor => operation.replace("BWD", "BACKWARD"),
         x_attribute => x,
         w_attribute => if problem.direction == Direction::BwdFilter { "DW" } else { "W" },
         y_attribute => y,
