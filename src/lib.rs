@@ -7,6 +7,7 @@ pub mod candidate;
 pub mod dtype;
 pub mod error;
 pub mod fill;
+pub mod finding;
 pub mod geometry;
 pub mod judge;
 pub mod line;
