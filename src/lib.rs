@@ -8,6 +8,7 @@ pub mod cli;
 pub mod dtype;
 pub mod error;
 pub mod fill;
+pub mod finding;
 pub mod geometry;
 pub mod judge;
 pub mod line;

@@ -4,6 +4,7 @@
 //! `results/README.md` documents every file column by column; a test compares
 //! it with the types here.
 
+pub mod bundle;
 pub mod csv_file;
 pub mod environment;
 pub mod folder;
