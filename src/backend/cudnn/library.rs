@@ -100,7 +100,7 @@ impl Library {
         // SAFETY: loading runs the initialisers of NVIDIA's libraries, which
         // are made to be loaded at run time; nothing is called yet.
         let handle = unsafe { Handle::open(Some(&name), RTLD_NOW | RTLD_GLOBAL) }
-            .map_err(|e| loader_words(&e))?;
+            .map_err(|e| loader_words(&e, &name))?;
         Ok(Library {
             handle: std::mem::ManuallyDrop::new(handle),
             path: mapped(&name).unwrap_or(name),
@@ -132,14 +132,18 @@ impl Library {
     }
 }
 
-fn loader_words(error: &libloading::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        words = inner.to_string();
-        source = inner.source();
+/// The loader's own words, without the name it puts in front.
+fn loader_words(error: &libloading::Error, name: &Path) -> String {
+    let words = match error {
+        libloading::Error::DlOpen { source, .. } => source.to_string(),
+        other => other.to_string(),
+    };
+    let prefix = format!("{}: ", name.display());
+    match words.strip_prefix(&prefix) {
+        Some(rest) if rest.contains("No such file") => "not there".to_owned(),
+        Some(rest) => rest.to_owned(),
+        None => words,
     }
-    words
 }
 
 /// The file behind a loaded library, from the process's memory map.
@@ -185,8 +189,9 @@ impl Cudnn {
     /// Finds and loads cuDNN, its parts and cublasLt, and checks its version.
     /// Needs no GPU and no driver. Every place tried is noted.
     pub fn load(around: &Surroundings, tried: &mut Vec<Attempt>) -> Result<Cudnn> {
+        let before = tried.len();
         let library = Library::first_of(&around.cudnn(), tried)
-            .ok_or_else(|| not_found(around, "libcudnn", tried))?;
+            .ok_or_else(|| not_found(around, &tried[before..]))?;
         let beside: Vec<PathBuf> = library
             .path
             .parent()
@@ -296,7 +301,7 @@ fn load_part(
 fn part_missing(cudnn: &Path, name: &str, tried: &[Attempt]) -> Error {
     let why = tried
         .iter()
-        .filter(|a| a.place.contains(name) && a.result != "not there")
+        .filter(|a| a.place.contains(name) && !a.is_absence())
         .map(|a| a.result.as_str())
         .next()
         .unwrap_or("no such file");
@@ -357,21 +362,30 @@ fn check_version(version: Version, path: &Path) -> Result<()> {
     )))
 }
 
-fn not_found(around: &Surroundings, what: &str, tried: &[Attempt]) -> Error {
-    let places: Vec<String> = tried
+/// The error names the places only where one is more than empty; `doctor` shows
+/// them all.
+fn not_found(around: &Surroundings, tried: &[Attempt]) -> Error {
+    let telling: Vec<String> = tried
         .iter()
-        .map(|a| format!("{} ({})", a.place, a.result))
+        .filter(|a| around.given.is_some() || !a.is_absence())
+        .map(|a| format!("{}: {}", a.place, a.result))
         .collect();
-    let mend = if around.given.is_some() {
-        "check the path given with --cudnn-lib"
-    } else {
-        "install cuDNN 8.9 or later (pip install nvidia-cudnn-cu13), or name its file or folder \
-         with --cudnn-lib"
+    let (what, mend) = match &around.given {
+        Some(path) => (
+            format!("no cuDNN can be loaded from {}", path.display()),
+            "check the path given with --cudnn-lib",
+        ),
+        None => (
+            format!("cuDNN was not found in {} places", tried.len()),
+            "install cuDNN 8.9 or later (pip install nvidia-cudnn-cu13), or name its file or \
+             folder with --cudnn-lib; `convfuzz doctor` shows every place tried",
+        ),
     };
-    Error::environment(format!(
-        "{what} was not found: {mend}. Tried: {}",
-        places.join("; ")
-    ))
+    let telling = match telling.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", telling.join("; ")),
+    };
+    Error::environment(format!("{what}{telling}: {mend}"))
 }
 
 /// What of cuDNN was found, for `doctor`.
@@ -461,7 +475,7 @@ mod tests {
         let error = error.unwrap();
         assert_eq!(error.kind(), ErrorKind::Environment);
         assert!(error.to_string().contains("--cudnn-lib"), "{error}");
-        assert!(error.to_string().contains("/no/libcudnn.so.9 (not there)"));
+        assert!(error.to_string().contains("/no/libcudnn.so.9: not there"));
         assert_eq!(tried.len(), 1);
     }
 

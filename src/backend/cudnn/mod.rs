@@ -14,6 +14,7 @@ use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
 pub mod driver;
+pub mod legacy;
 pub mod library;
 pub mod memory;
 pub mod observe;
@@ -88,8 +89,12 @@ impl CudnnBackend {
     /// Loads driver and library and opens the GPU.
     pub fn open(options: &CudnnOptions) -> Result<CudnnBackend> {
         let session = Session::open(options)?;
+        let mut apis: Vec<Box<dyn Api>> = Vec::new();
+        if options.apis.legacy {
+            apis.push(Box::new(legacy::Legacy::new(&session)?));
+        }
         Ok(CudnnBackend {
-            apis: Vec::new(),
+            apis,
             bench: Bench::default(),
             session,
         })
@@ -131,6 +136,9 @@ fn not_ours(candidate: &Candidate) -> Error {
         "the cudnn backend, as opened, has no candidate '{candidate}'"
     ))
 }
+
+#[cfg(test)]
+mod gpu_tests;
 
 #[cfg(test)]
 mod tests {
