@@ -327,6 +327,77 @@ fn forward_integers_alpha_and_beta_are_right() {
     faults.end();
 }
 
+/// Math types that are listed as the same as another must give the same bits.
+#[test]
+#[ignore = "needs an NVIDIA GPU and cuDNN"]
+fn candidates_same_as_another_have_its_bits() {
+    let mut backend = backend();
+    let mut faults = Faults::default();
+    let options = RunOptions { repeats: 0 };
+    let mut compared = 0;
+    for (shape, _) in SHAPES {
+        for types in TYPES {
+            let problem: ConvProblem = format!("fwd {shape}{types}").parse().unwrap();
+            let inputs = inputs(&problem, Data::Reals);
+            for listing in backend.candidates(&problem).unwrap() {
+                let Some(twin) = twin(&listing) else { continue };
+                let one = backend.run(&inputs, &listing.candidate, &options).unwrap();
+                let other = backend.run(&inputs, &twin, &options).unwrap();
+                let (Outcome::Ran(one), Outcome::Ran(other)) = (one, other) else {
+                    continue;
+                };
+                compared += 1;
+                faults.expect(one.result == other.result, || {
+                    format!("{problem}: {} differs from {twin}", listing.candidate)
+                });
+            }
+        }
+    }
+    println!("{compared} pairs compared");
+    assert!(compared > 0);
+    faults.end();
+}
+
+/// The candidate that a refused one is said to be the same as.
+fn twin(listing: &Listing) -> Option<Candidate> {
+    let Support::Refused(why) = &listing.support else {
+        return None;
+    };
+    let name = why.strip_prefix("same as ")?.split(':').next()?;
+    let Candidate::Legacy { algorithm, .. } = listing.candidate else {
+        return None;
+    };
+    Some(format!("legacy:{algorithm}/{name}").parse().unwrap())
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU and cuDNN"]
+fn run_many_cases_leaks_no_device_memory() {
+    let mut backend = backend();
+    let candidate: Candidate = "legacy:1".parse().unwrap();
+    let options = RunOptions { repeats: 0 };
+    let mut free = Vec::new();
+    let start = std::time::Instant::now();
+    for case in 0..600 {
+        let line = format!("fwd c=32 k=32 in={0}x{0} ker=3x3 pad=1x1", 8 + case % 7);
+        let problem = line.parse().unwrap();
+        let outcome = backend.run(&inputs(&problem, Data::Reals), &candidate, &options);
+        assert!(matches!(outcome, Ok(Outcome::Ran(_))), "{outcome:?}");
+        free.push(backend.session.context().free_memory().unwrap());
+    }
+    println!("600 cases in {:?}", start.elapsed());
+    assert_eq!(free[100], free[599]);
+    let inputs = inputs(
+        &"fwd c=32 k=32 in=16x16 ker=3x3".parse().unwrap(),
+        Data::Reals,
+    );
+    let start = std::time::Instant::now();
+    for _ in 0..600 {
+        backend.run(&inputs, &candidate, &options).unwrap();
+    }
+    println!("600 trials of one case in {:?}", start.elapsed());
+}
+
 #[test]
 #[ignore = "needs an NVIDIA GPU and cuDNN"]
 fn candidates_asymmetric_padding_is_refused_in_words() {

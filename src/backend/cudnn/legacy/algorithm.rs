@@ -2,7 +2,12 @@
 //!
 //! The legacy API declares nothing about arithmetic beyond algorithm, math type
 //! and compute type, so what follows is the widest that NVIDIA's documentation
-//! of those three permits. A result outside it breaks the documented contract.
+//! of those three permits (cuDNN documentation, "Legacy API: Supported
+//! Algorithms" and the entries of cudnnMathType_t and of the algorithm enums).
+//! A result outside it breaks the documented contract.
+//!
+//! On tensor cores (`Units::TensorCore`) a candidate *may* run; the library can
+//! still pick a scalar kernel.
 
 use crate::bound::{Accumulator, Arithmetic, Family, Generation, OperandRounding, Units};
 use crate::candidate::MathType;
@@ -18,6 +23,8 @@ pub struct Algorithm {
     pub name: &'static str,
     /// How its error spreads.
     pub family: Family,
+    /// Documented as able to run on tensor cores.
+    pub tensor: bool,
     /// Sums into the result with atomics: documented as not reproducible.
     pub atomics: bool,
 }
@@ -26,52 +33,58 @@ const GEMM: Family = Family::InnerProduct;
 const WINOGRAD: Family = Family::Winograd { tile: None };
 const FFT: Family = Family::Fft { tile: None };
 
-const fn algorithm(number: u8, name: &'static str, family: Family) -> Algorithm {
+const fn plain(number: u8, name: &'static str, family: Family) -> Algorithm {
     Algorithm {
         number,
         name,
         family,
+        tensor: false,
         atomics: false,
+    }
+}
+
+const fn tensor(number: u8, name: &'static str, family: Family) -> Algorithm {
+    Algorithm {
+        tensor: true,
+        ..plain(number, name, family)
     }
 }
 
 const fn atomic(number: u8, name: &'static str) -> Algorithm {
     Algorithm {
-        number,
-        name,
-        family: GEMM,
         atomics: true,
+        ..plain(number, name, GEMM)
     }
 }
 
 const FORWARD: &[Algorithm] = &[
-    algorithm(0, "IMPLICIT_GEMM", GEMM),
-    algorithm(1, "IMPLICIT_PRECOMP_GEMM", GEMM),
-    algorithm(2, "GEMM", GEMM),
-    algorithm(3, "DIRECT", GEMM),
-    algorithm(4, "FFT", FFT),
-    algorithm(5, "FFT_TILING", FFT),
-    algorithm(6, "WINOGRAD", WINOGRAD),
-    algorithm(7, "WINOGRAD_NONFUSED", WINOGRAD),
+    plain(0, "IMPLICIT_GEMM", GEMM),
+    tensor(1, "IMPLICIT_PRECOMP_GEMM", GEMM),
+    plain(2, "GEMM", GEMM),
+    plain(3, "DIRECT", GEMM),
+    plain(4, "FFT", FFT),
+    plain(5, "FFT_TILING", FFT),
+    plain(6, "WINOGRAD", WINOGRAD),
+    tensor(7, "WINOGRAD_NONFUSED", WINOGRAD),
 ];
 
 const BACKWARD_DATA: &[Algorithm] = &[
     atomic(0, "ALGO_0"),
-    algorithm(1, "ALGO_1", GEMM),
-    algorithm(2, "FFT", FFT),
-    algorithm(3, "FFT_TILING", FFT),
-    algorithm(4, "WINOGRAD", WINOGRAD),
-    algorithm(5, "WINOGRAD_NONFUSED", WINOGRAD),
+    tensor(1, "ALGO_1", GEMM),
+    plain(2, "FFT", FFT),
+    plain(3, "FFT_TILING", FFT),
+    plain(4, "WINOGRAD", WINOGRAD),
+    tensor(5, "WINOGRAD_NONFUSED", WINOGRAD),
 ];
 
 const BACKWARD_FILTER: &[Algorithm] = &[
     atomic(0, "ALGO_0"),
-    algorithm(1, "ALGO_1", GEMM),
-    algorithm(2, "FFT", FFT),
+    tensor(1, "ALGO_1", GEMM),
+    plain(2, "FFT", FFT),
     atomic(3, "ALGO_3"),
-    algorithm(4, "WINOGRAD", WINOGRAD),
-    algorithm(5, "WINOGRAD_NONFUSED", WINOGRAD),
-    algorithm(6, "FFT_TILING", FFT),
+    plain(4, "WINOGRAD", WINOGRAD),
+    tensor(5, "WINOGRAD_NONFUSED", WINOGRAD),
+    plain(6, "FFT_TILING", FFT),
 ];
 
 /// The algorithms of a direction, by number.
@@ -105,40 +118,64 @@ impl Machine {
         }
     }
 
-    /// Whether `math` permits tensor cores here. Documented: DEFAULT uses none
-    /// before A100 (sm_80), FMA never.
-    fn tensor_cores(self, math: MathType) -> Option<Generation> {
-        self.generation().filter(|_| match math {
+    /// The tensor cores that `math` permits `algorithm` to use on this problem.
+    fn tensor_cores(
+        self,
+        problem: &ConvProblem,
+        algorithm: Algorithm,
+        math: MathType,
+    ) -> Option<Generation> {
+        let permitted = match math {
             MathType::Fma => false,
-            MathType::Default => self.capability >= (8, 0),
+            // Documented for DEFAULT: from A100 (sm_80) on TF32, else nothing.
+            MathType::Default => self.capability >= (8, 0) && has_fp32_operand(problem),
             MathType::TensorOp | MathType::TensorOpAllowConversion => true,
-        })
+        };
+        self.generation().filter(|_| permitted && algorithm.tensor)
     }
 }
 
-/// The math type that `math` cannot differ from here, and why:
-/// - before sm_80, DEFAULT and FMA are documented to behave the same;
-/// - ALLOW_CONVERSION differs from TENSOR_OP only in converting fp32 operands
-///   down: without fp32 operands there is nothing to convert.
+/// The math type that `math` cannot differ from here, and why. Math types do
+/// nothing but permit tensor cores and conversions on the way into them:
+/// - an algorithm that cannot use tensor cores, or a GPU without any, has one
+///   arithmetic;
+/// - DEFAULT permits TF32 from sm_80 on and nothing else, so without fp32
+///   operands, and before sm_80, it is FMA;
+/// - ALLOW_CONVERSION differs from TENSOR_OP only in converting fp32 operands.
 ///
-/// All other pairs may differ and are run. In particular DEFAULT and TENSOR_OP
-/// may pick different kernels on sm_80 and later even where both permit tensor
-/// cores.
+/// All other pairs may differ and are run.
 pub fn same_as(
     problem: &ConvProblem,
+    algorithm: Algorithm,
     machine: Machine,
     math: MathType,
 ) -> Option<(MathType, &'static str)> {
+    use MathType::{Default, Fma, TensorOp, TensorOpAllowConversion};
+    if math != Default && !algorithm.tensor {
+        return Some((Default, "this algorithm does not use tensor cores"));
+    }
+    if math != Default && machine.generation().is_none() {
+        return Some((Default, "this GPU has no tensor cores"));
+    }
     match math {
-        MathType::Fma if machine.capability < (8, 0) => Some((
-            MathType::Default,
-            "before compute capability 8.0 the two are documented to be the same",
-        )),
-        MathType::TensorOpAllowConversion if !has_fp32_operand(problem) => {
-            Some((MathType::TensorOp, "there are no fp32 operands to convert"))
+        Fma if machine.capability < (8, 0) => {
+            Some((Default, "before compute capability 8.0 they are the same"))
+        }
+        Fma if !has_fp32_operand(problem) => {
+            Some((Default, "there are no fp32 operands to make TF32 of"))
+        }
+        TensorOpAllowConversion if !has_fp32_operand(problem) => {
+            Some((TensorOp, "there are no fp32 operands to convert"))
         }
         _ => None,
     }
+}
+
+/// Why a candidate that cuDNN accepts cannot be judged.
+pub fn unjudged(problem: &ConvProblem, algorithm: Algorithm) -> Option<&'static str> {
+    let bf16 = problem.result_type() == DType::Bf16;
+    (algorithm.atomics && bf16)
+        .then_some("atomic sums into a bf16 result: there is no bound for them")
 }
 
 fn operand_types(problem: &ConvProblem) -> [DType; 2] {
@@ -156,13 +193,19 @@ pub fn arithmetic(
     math: MathType,
     machine: Machine,
 ) -> Arithmetic {
-    let accumulator = accumulator(problem.compute);
+    let cores = machine.tensor_cores(problem, algorithm, math);
+    let accumulator = accumulator(problem, algorithm);
+    let units = units(problem, math, machine, cores);
     Arithmetic {
         family: algorithm.family,
-        operands: operands(problem, algorithm.family, math, machine),
+        operands: fp32_operands(problem, math, machine, cores).max(transformed(
+            problem,
+            algorithm.family,
+            units,
+        )),
         accumulator,
-        units: units(problem, math, machine),
-        partials: partials(problem, algorithm, accumulator),
+        units,
+        partials: accumulator,
         // Kernels for single precision are commonly built to flush; no double
         // precision instruction can.
         flush_to_zero: accumulator != Accumulator::Fp64,
@@ -170,49 +213,30 @@ pub fn arithmetic(
 }
 
 /// The compute type is what the documentation promises for all internal
-/// computation: single compute keeps single sums, half compute may keep half.
-fn accumulator(compute: Compute) -> Accumulator {
-    match compute {
+/// computation, partial sums of a split reduction included: single compute
+/// keeps single sums, half compute may keep half. Atomic sums go through the
+/// result tensor itself, and are rounded to its type each time.
+fn accumulator(problem: &ConvProblem, algorithm: Algorithm) -> Accumulator {
+    let half = matches!(problem.result_type(), DType::Fp16 | DType::Bf16);
+    match problem.compute {
         Compute::Fp16 => Accumulator::Fp16,
+        _ if algorithm.atomics && half => Accumulator::Fp16,
         Compute::Fp32 => Accumulator::Fp32,
         Compute::Fp64 => Accumulator::Fp64,
     }
 }
 
-/// Atomic sums go through the result tensor itself, so its type is where they
-/// may be rounded; other split sums stay in the compute type.
-fn partials(problem: &ConvProblem, algorithm: Algorithm, accumulator: Accumulator) -> Accumulator {
-    let half = matches!(problem.result_type(), DType::Fp16 | DType::Bf16);
-    if algorithm.atomics && half {
-        Accumulator::Fp16
-    } else {
-        accumulator
-    }
-}
-
-fn operands(
+/// What may happen to fp32 operands on their way into tensor cores: with
+/// ALLOW_CONVERSION they may become fp16, else, from sm_80 on, TF32.
+fn fp32_operands(
     problem: &ConvProblem,
-    family: Family,
     math: MathType,
     machine: Machine,
+    cores: Option<Generation>,
 ) -> OperandRounding {
-    if problem.compute == Compute::Fp64 {
-        return OperandRounding::None;
-    }
-    fp32_operands(problem, math, machine).max(transformed(problem, family))
-}
-
-/// What may happen to fp32 operands on their way into tensor cores.
-/// TENSOR_OP_ALLOW_CONVERSION is documented to convert fp32 to half, without
-/// tensor cores able to take half only before Volta.
-fn fp32_operands(problem: &ConvProblem, math: MathType, machine: Machine) -> OperandRounding {
-    let Some(_) = machine
-        .tensor_cores(math)
-        .filter(|_| has_fp32_operand(problem))
-    else {
-        return OperandRounding::None;
-    };
-    if math == MathType::TensorOpAllowConversion {
+    if cores.is_none() || !has_fp32_operand(problem) || problem.compute == Compute::Fp64 {
+        OperandRounding::None
+    } else if math == MathType::TensorOpAllowConversion {
         OperandRounding::Fp16
     } else if machine.capability >= (8, 0) && !machine.tf32_forbidden {
         OperandRounding::Tf32
@@ -221,11 +245,12 @@ fn fp32_operands(problem: &ConvProblem, math: MathType, machine: Machine) -> Ope
     }
 }
 
-/// Winograd and FFT multiply transformed operands, which half data may be
-/// stored as half again.
-fn transformed(problem: &ConvProblem, family: Family) -> OperandRounding {
+/// Winograd and FFT multiply transformed operands. They are kept in the compute
+/// type, or in the type that tensor cores take.
+fn transformed(problem: &ConvProblem, family: Family, units: Units) -> OperandRounding {
     let types = operand_types(problem);
-    if family == Family::InnerProduct {
+    let half = problem.compute == Compute::Fp16 || units != Units::Simt;
+    if family == Family::InnerProduct || !half {
         OperandRounding::None
     } else if types.contains(&DType::Bf16) {
         OperandRounding::Bf16
@@ -236,25 +261,26 @@ fn transformed(problem: &ConvProblem, family: Family) -> OperandRounding {
     }
 }
 
-/// Tensor cores where the math type permits them and they can take the
-/// operands: fp16 from Volta, bf16 and TF32 from Ampere, fp32 otherwise only by
-/// conversion. Double-precision tensor cores round every step like scalar
-/// units.
-fn units(problem: &ConvProblem, math: MathType, machine: Machine) -> Units {
-    let Some(generation) = machine.tensor_cores(math) else {
-        return Units::Simt;
-    };
-    let [first, second] = operand_types(problem);
+/// Tensor cores where they are permitted and can take both operands: fp16 from
+/// Volta, bf16 and TF32 from Ampere, other fp32 only by conversion.
+/// Double-precision tensor cores round every step like scalar units.
+fn units(
+    problem: &ConvProblem,
+    math: MathType,
+    machine: Machine,
+    cores: Option<Generation>,
+) -> Units {
     let usable = |dtype| match dtype {
         DType::Fp16 => true,
         DType::Bf16 => machine.capability >= (8, 0),
-        DType::Fp32 => fp32_operands(problem, math, machine) != OperandRounding::None,
+        DType::Fp32 => fp32_operands(problem, math, machine, cores) != OperandRounding::None,
         DType::Fp64 => false,
     };
-    if problem.compute != Compute::Fp64 && usable(first) && usable(second) {
-        Units::TensorCore(generation)
-    } else {
-        Units::Simt
+    match cores {
+        Some(generation) if operand_types(problem).into_iter().all(usable) => {
+            Units::TensorCore(generation)
+        }
+        _ => Units::Simt,
     }
 }
 
@@ -320,15 +346,31 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_fp16_default_on_volta_is_scalar_tensor_op_is_not() {
-        let with = |math| declared(DType::Fp16, 0, math, V100).units;
-        assert_eq!(with(MathType::Default), Units::Simt);
+    fn arithmetic_half_data_uses_tensor_cores_only_when_asked_to() {
+        let with = |dtype, math, machine| declared(dtype, 1, math, machine).units;
+        for machine in [V100, H200] {
+            assert_eq!(with(DType::Fp16, MathType::Default, machine), Units::Simt);
+        }
         assert_eq!(
-            with(MathType::TensorOp),
+            with(DType::Fp16, MathType::TensorOp, V100),
             Units::TensorCore(Generation::Volta)
         );
-        let bf16 = declared(DType::Bf16, 0, MathType::TensorOp, V100);
-        assert_eq!(bf16.units, Units::Simt);
+        assert_eq!(with(DType::Bf16, MathType::TensorOp, V100), Units::Simt);
+        assert_eq!(
+            with(DType::Bf16, MathType::TensorOp, H200),
+            Units::TensorCore(Generation::Hopper)
+        );
+    }
+
+    #[test]
+    fn arithmetic_algorithms_without_tensor_cores_keep_fp32_operands() {
+        for number in [0, 2, 4, 5, 6] {
+            for math in MathType::ALL {
+                let plain = declared(DType::Fp32, number, math, H200);
+                assert_eq!(plain.operands, OperandRounding::None);
+                assert_eq!(plain.units, Units::Simt);
+            }
+        }
     }
 
     #[test]
@@ -350,10 +392,15 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_winograd_on_half_data_may_store_tiles_as_half() {
-        let with = |dtype| declared(dtype, 7, MathType::TensorOp, H200).operands;
-        assert_eq!(with(DType::Fp16), OperandRounding::Fp16);
-        assert_eq!(with(DType::Bf16), OperandRounding::Bf16);
+    fn arithmetic_winograd_tiles_are_half_on_tensor_cores_or_in_half_compute() {
+        let with = |dtype, math| declared(dtype, 7, math, H200).operands;
+        assert_eq!(with(DType::Fp16, MathType::TensorOp), OperandRounding::Fp16);
+        assert_eq!(with(DType::Bf16, MathType::TensorOp), OperandRounding::Bf16);
+        assert_eq!(with(DType::Fp16, MathType::Default), OperandRounding::None);
+        let mut half = problem(DType::Fp16);
+        half.compute = Compute::Fp16;
+        let declared = arithmetic(&half, FORWARD[7], MathType::Default, H200);
+        assert_eq!(declared.operands, OperandRounding::Fp16);
     }
 
     #[test]
@@ -362,32 +409,60 @@ mod tests {
         backward.direction = Direction::BwdFilter;
         let of = |number: usize| {
             let algorithm = BACKWARD_FILTER[number];
-            arithmetic(&backward, algorithm, MathType::Default, H200).partials
+            arithmetic(&backward, algorithm, MathType::Default, H200).accumulator
         };
         assert_eq!(of(0), Accumulator::Fp16);
         assert_eq!(of(1), Accumulator::Fp32);
     }
 
     #[test]
-    fn same_as_keeps_all_four_for_fp32_on_hopper() {
+    fn unjudged_only_atomics_into_bf16() {
+        let mut backward = problem(DType::Bf16);
+        backward.direction = Direction::BwdData;
+        assert!(unjudged(&backward, BACKWARD_DATA[0]).is_some());
+        assert_eq!(unjudged(&backward, BACKWARD_DATA[1]), None);
+        assert_eq!(unjudged(&problem(DType::Fp16), BACKWARD_DATA[0]), None);
+    }
+
+    fn merged(dtype: DType, number: usize, machine: Machine, math: MathType) -> Option<MathType> {
+        same_as(&problem(dtype), FORWARD[number], machine, math).map(|(twin, _)| twin)
+    }
+
+    #[test]
+    fn same_as_keeps_all_four_for_fp32_tensor_algorithms_on_hopper() {
         for math in MathType::ALL {
-            assert_eq!(same_as(&problem(DType::Fp32), H200, math), None);
+            assert_eq!(merged(DType::Fp32, 1, H200, math), None);
+            assert_eq!(merged(DType::Fp32, 7, H200, math), None);
         }
     }
 
     #[test]
-    fn same_as_merges_only_what_is_documented() {
-        let merged =
-            |dtype, machine, math| same_as(&problem(dtype), machine, math).map(|(twin, _)| twin);
-        assert_eq!(
-            merged(DType::Fp32, V100, MathType::Fma),
-            Some(MathType::Default)
-        );
-        assert_eq!(
-            merged(DType::Fp16, H200, MathType::TensorOpAllowConversion),
-            Some(MathType::TensorOp)
-        );
-        assert_eq!(merged(DType::Fp16, H200, MathType::TensorOp), None);
-        assert_eq!(merged(DType::Fp16, H200, MathType::Fma), None);
+    fn same_as_merges_what_cannot_differ() {
+        use MathType::{Default, Fma, TensorOp, TensorOpAllowConversion};
+        assert_eq!(merged(DType::Fp32, 1, V100, Fma), Some(Default));
+        assert_eq!(merged(DType::Fp16, 1, H200, Fma), Some(Default));
+        assert_eq!(merged(DType::Fp16, 1, H200, TensorOp), None);
+        let converted = merged(DType::Fp16, 1, H200, TensorOpAllowConversion);
+        assert_eq!(converted, Some(TensorOp));
+        for math in [TensorOp, TensorOpAllowConversion, Fma] {
+            assert_eq!(merged(DType::Fp32, 0, H200, math), Some(Default));
+        }
+    }
+
+    #[test]
+    fn same_as_merged_math_types_declare_the_same_arithmetic() {
+        for dtype in DType::ALL {
+            for machine in [V100, H200] {
+                for &algorithm in FORWARD {
+                    for math in MathType::ALL {
+                        let problem = problem(dtype);
+                        let declared = |m| arithmetic(&problem, algorithm, m, machine);
+                        if let Some((twin, _)) = same_as(&problem, algorithm, machine, math) {
+                            assert_eq!(declared(math), declared(twin), "{math:?} {algorithm:?}");
+                        }
+                    }
+                }
+            }
+        }
     }
 }
