@@ -7,6 +7,7 @@
 //! looked up by [`Library`], and statuses cross as `i32`.
 
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
@@ -92,6 +93,9 @@ impl Library {
     fn load(place: &Place) -> std::result::Result<Library, String> {
         let name = match place {
             Place::File(path) if !path.exists() => return Err("not there".to_owned()),
+            Place::File(path) if is_cut_short(path) => {
+                return Err("the file is cut short".to_owned());
+            }
             Place::File(path) => path.clone(),
             Place::Name(name) => PathBuf::from(name),
         };
@@ -132,6 +136,35 @@ impl Library {
     }
 }
 
+/// Whether a 64-bit ELF file ends before its section headers, which linkers put
+/// last: loading half a download would end the process with SIGBUS.
+fn is_cut_short(path: &Path) -> bool {
+    let read = || -> std::io::Result<(Vec<u8>, u64)> {
+        let file = std::fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut header = Vec::new();
+        file.take(64).read_to_end(&mut header)?;
+        Ok((header, length))
+    };
+    read().is_ok_and(|(header, length)| ends_before_its_sections(&header, length))
+}
+
+fn ends_before_its_sections(header: &[u8], length: u64) -> bool {
+    if !header.starts_with(b"\x7FELF\x02") {
+        return false; // The loader has words for that.
+    }
+    let field = |at: usize, bytes: usize| {
+        let mut value = [0; 8];
+        value[..bytes].copy_from_slice(header.get(at..at + bytes)?);
+        Some(u64::from_le_bytes(value))
+    };
+    // e_shoff, e_shentsize and e_shnum of the ELF-64 header.
+    match (field(0x28, 8), field(0x3A, 2), field(0x3C, 2)) {
+        (Some(start), Some(size), Some(count)) => start.saturating_add(size * count) > length,
+        _ => true,
+    }
+}
+
 /// The loader's own words, without the name it puts in front.
 fn loader_words(error: &libloading::Error, name: &Path) -> String {
     let words = match error {
@@ -153,23 +186,24 @@ fn mapped(name: &Path) -> Option<PathBuf> {
     mapped_in(&maps, file)
 }
 
-/// In the text of a memory map: the mapped file of that name, or of that name
-/// and a longer version.
+/// In the text of a memory map: the mapped file of that name or, the map showing
+/// where symbolic links lead, of a longer version (`libcudnn.so.9.19.0` for
+/// `libcudnn.so.9`) or of another (`libcuda.so.580.159.04` for `libcuda.so.1`).
 fn mapped_in(maps: &str, file: &str) -> Option<PathBuf> {
     let paths: Vec<&Path> = maps
         .lines()
-        .filter_map(|line| line.split_once('/').map(|(before, _)| before.len()))
-        .zip(maps.lines().filter(|line| line.contains('/')))
-        .map(|(start, line)| Path::new(&line[start..]))
+        .filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])))
         .collect();
-    let named = |path: &&&Path| {
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
-        name == file
-            || name
-                .strip_prefix(file)
-                .is_some_and(|rest| rest.starts_with('.'))
+    let begins = |start: &str| {
+        let named = |path: &&&Path| {
+            let name = path.file_name().and_then(|n| n.to_str());
+            name.and_then(|n| n.strip_prefix(start))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        paths.iter().find(named).map(|path| path.to_path_buf())
     };
-    paths.iter().find(named).map(|path| path.to_path_buf())
+    let stem = &file[..file.find(".so").map_or(file.len(), |i| i + 3)];
+    begins(file).or_else(|| begins(stem))
 }
 
 /// libcudnn, its parts, and the functions every part of this backend needs.
@@ -192,14 +226,8 @@ impl Cudnn {
         let before = tried.len();
         let library = Library::first_of(&around.cudnn(), tried)
             .ok_or_else(|| not_found(around, &tried[before..]))?;
-        let beside: Vec<PathBuf> = library
-            .path
-            .parent()
-            .map(Path::to_owned)
-            .into_iter()
-            .collect();
-        let split = is_split(&library);
-        let missing = load_parts(&library, split, around, &beside, tried)?;
+        let split = split(&library);
+        let missing = load_parts(&library, split, around, tried)?;
         // SAFETY: both take nothing and return size_t, in every version.
         let (version, cudart) = unsafe {
             let version: unsafe extern "C" fn() -> usize = library.symbol("cudnnGetVersion")?;
@@ -208,9 +236,7 @@ impl Cudnn {
             (Version::from_number(version()), cudart())
         };
         check_version(version, &library.path)?;
-        if split == Split::Nine {
-            load_cublas_lt(cudart, around, &beside, &library.path, tried)?;
-        }
+        load_cublas(split, cudart, around, &library.path, tried)?;
         Ok(Cudnn {
             // SAFETY: void (char *, size_t), since 9.0.
             error_string: unsafe { library.optional("cudnnGetLastErrorString") },
@@ -250,7 +276,7 @@ enum Split {
     Nine,
 }
 
-fn is_split(library: &Library) -> Split {
+fn split(library: &Library) -> Split {
     type Anything = unsafe extern "C" fn();
     // SAFETY: only asked whether it is there, never called.
     let nine = unsafe { library.optional::<Anything>("cudnnGetLastErrorString") }.is_some();
@@ -263,26 +289,23 @@ fn load_parts(
     library: &Library,
     split: Split,
     around: &Surroundings,
-    beside: &[PathBuf],
     tried: &mut Vec<Attempt>,
 ) -> Result<Vec<String>> {
     let (required, optional, major) = match split {
         Split::Eight => (PARTS_8, &[][..], 8),
         Split::Nine => (PARTS_9, ENGINES_9, 9),
     };
-    if split == Split::Eight {
-        preload_cublas(around, beside, tried);
-    }
+    let beside = folder(&library.path);
     for part in required {
         let name = format!("libcudnn_{part}.so.{major}");
-        if !load_part(&name, around, beside, tried) {
+        if !load_part(&name, around, &beside, tried) {
             return Err(part_missing(&library.path, &name, tried));
         }
     }
     Ok(optional
         .iter()
         .map(|part| format!("libcudnn_{part}.so.{major}"))
-        .filter(|name| !load_part(name, around, beside, tried))
+        .filter(|name| !load_part(name, around, &beside, tried))
         .collect())
 }
 
@@ -312,42 +335,49 @@ fn part_missing(cudnn: &Path, name: &str, tried: &[Attempt]) -> Error {
     ))
 }
 
-/// cuDNN 8's parts link against cublas, which wheels keep in a folder the
-/// loader does not know; where it is missing, loading the part says so.
-fn preload_cublas(around: &Surroundings, beside: &[PathBuf], tried: &mut Vec<Attempt>) {
-    for major in [12, 11] {
-        for name in ["cublasLt", "cublas"] {
-            load_part(&format!("lib{name}.so.{major}"), around, beside, tried);
-        }
-    }
-}
-
-/// cuDNN 9 loads cublasLt of its own CUDA major when first needed, and ends the
-/// process when it is not there.
-fn load_cublas_lt(
+/// cuDNN loads cuBLAS of its own CUDA major by name when first needed, and ends
+/// the process when it is not there; wheels keep it in a folder the loader does
+/// not know.
+fn load_cublas(
+    split: Split,
     cudart: usize,
     around: &Surroundings,
-    beside: &[PathBuf],
     cudnn: &Path,
     tried: &mut Vec<Attempt>,
 ) -> Result<()> {
     let major = cudart / 1000;
-    let name = format!("libcublasLt.so.{major}");
-    if load_part(&name, around, beside, tried) {
-        // For engines compiled at run time; cuDNN says so itself when missing.
-        load_part(&format!("libnvrtc.so.{major}"), around, beside, tried);
-        return Ok(());
-    }
-    Err(Error::environment(format!(
-        "{} needs {name}, which is nowhere to be found: cuDNN would end the process without it. \
-         Install cuBLAS of CUDA {major} (pip: {}), or put its folder on LD_LIBRARY_PATH",
-        cudnn.display(),
-        if major >= 13 {
-            "nvidia-cublas".to_owned()
-        } else {
-            format!("nvidia-cublas-cu{major}")
+    let needed: &[&str] = match split {
+        Split::Eight => &["cublasLt", "cublas"],
+        Split::Nine => &["cublasLt"],
+    };
+    let beside = folder(cudnn);
+    for library in needed {
+        let name = format!("lib{library}.so.{major}");
+        if !load_part(&name, around, &beside, tried) {
+            return Err(cublas_missing(cudnn, &name, major));
         }
-    )))
+    }
+    // For engines compiled at run time; cuDNN says so itself when missing.
+    load_part(&format!("libnvrtc.so.{major}"), around, &beside, tried);
+    Ok(())
+}
+
+fn cublas_missing(cudnn: &Path, name: &str, major: usize) -> Error {
+    let wheel = match major {
+        13.. => "nvidia-cublas".to_owned(),
+        _ => format!("nvidia-cublas-cu{major}"),
+    };
+    Error::environment(format!(
+        "{} needs {name}, which is nowhere to be found: cuDNN would end the process without it. \
+         Install cuBLAS of CUDA {major} (pip install {wheel}), or put its folder on \
+         LD_LIBRARY_PATH",
+        cudnn.display()
+    ))
+}
+
+/// The folder of a library, as the list of places beside it.
+fn folder(library: &Path) -> Vec<PathBuf> {
+    library.parent().map(Path::to_owned).into_iter().collect()
 }
 
 fn check_version(version: Version, path: &Path) -> Result<()> {
@@ -490,6 +520,20 @@ mod tests {
     }
 
     #[test]
+    fn load_library_cut_short_is_refused_not_mapped() {
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("libcudnn.so.9");
+        std::fs::write(&file, &program[..program.len() / 2]).unwrap();
+        let error = Cudnn::load(&given(&file), &mut Vec::new()).err().unwrap();
+        assert!(error.to_string().contains("cut short"), "{error}");
+        std::fs::write(&file, &program[..40]).unwrap();
+        assert!(is_cut_short(&file));
+        std::fs::write(&file, &program).unwrap();
+        assert!(!is_cut_short(&file));
+    }
+
+    #[test]
     fn load_library_that_is_not_cudnn_names_part_or_symbol() {
         // Any library of the system will do: it has none of cuDNN's parts.
         let libc = mapped_in(
@@ -515,5 +559,10 @@ mod tests {
             Some("/usr/my lib/libcudnn.so.9.19.0".into())
         );
         assert_eq!(mapped_in(maps, "libcuda.so.1"), None);
+        let maps = "7f0-7f1 r--p 0 fe:00 1   /usr/lib/libcuda.so.580.159.04\n";
+        assert_eq!(
+            mapped_in(maps, "libcuda.so.1"),
+            Some("/usr/lib/libcuda.so.580.159.04".into())
+        );
     }
 }
