@@ -10,7 +10,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use serde::Serialize;
 
 use super::search::{Attempt, Place, Surroundings};
@@ -35,6 +35,9 @@ const ENGINES_9: &[&str] = &[
 ];
 /// The same of cuDNN 8.
 const PARTS_8: &[&str] = &["ops_infer", "cnn_infer", "ops_train", "cnn_train"];
+
+/// What is noted of a file that ends too early.
+const CUT_SHORT: &str = "the file is cut short";
 
 /// A library that stays loaded until the process ends: cuDNN and CUDA do not
 /// survive being unloaded.
@@ -75,35 +78,42 @@ impl fmt::Display for Version {
 }
 
 impl Library {
-    /// Loads the first of `places` that loads, noting each attempt.
+    /// Loads the first of `places` that loads, noting each attempt. A file that
+    /// is cut short ends the search: the system's loader, asked by name, might
+    /// find the same file and end the process.
     pub fn first_of(places: &[Place], tried: &mut Vec<Attempt>) -> Option<Library> {
-        places.iter().find_map(|place| {
+        for place in places {
             let loaded = Library::load(place);
+            let result = match &loaded {
+                Ok(_) => "loaded".to_owned(),
+                Err(words) => words.clone(),
+            };
+            let cut_short = result == CUT_SHORT;
             tried.push(Attempt {
                 place: place.text(),
-                result: match &loaded {
-                    Ok(_) => "loaded".to_owned(),
-                    Err(words) => words.clone(),
-                },
+                result,
             });
-            loaded.ok()
-        })
+            if loaded.is_ok() || cut_short {
+                return loaded.ok();
+            }
+        }
+        None
     }
 
     fn load(place: &Place) -> std::result::Result<Library, String> {
         let name = match place {
             Place::File(path) if !path.exists() => return Err("not there".to_owned()),
             Place::File(path) if is_cut_short(path) => {
-                return Err("the file is cut short".to_owned());
+                return Err(CUT_SHORT.to_owned());
             }
             Place::File(path) => path.clone(),
             Place::Name(name) => PathBuf::from(name),
         };
-        // RTLD_GLOBAL: a later load by soname, by cuDNN's own parts too, must
-        // find this very file.
+        // RTLD_LOCAL: a later load by soname, by cuDNN's own parts too, finds
+        // this very file all the same, and no symbol can shadow another's.
         // SAFETY: loading runs the initialisers of NVIDIA's libraries, which
         // are made to be loaded at run time; nothing is called yet.
-        let handle = unsafe { Handle::open(Some(&name), RTLD_NOW | RTLD_GLOBAL) }
+        let handle = unsafe { Handle::open(Some(&name), RTLD_NOW | RTLD_LOCAL) }
             .map_err(|e| loader_words(&e, &name))?;
         Ok(Library {
             handle: std::mem::ManuallyDrop::new(handle),
@@ -517,6 +527,90 @@ mod tests {
         let mut tried = Vec::new();
         let error = Cudnn::load(&given(&file), &mut tried).err().unwrap();
         assert!(error.to_string().contains("file too short"), "{error}");
+    }
+
+    /// A folder of made-up libraries, compiled from C.
+    struct Fake(tempfile::TempDir);
+
+    impl Fake {
+        fn new(libcudnn: &str, others: &[&str]) -> Fake {
+            let fake = Fake(tempfile::tempdir().unwrap());
+            fake.compile("libcudnn.so.9", libcudnn);
+            for name in others {
+                fake.compile(name, "int nothing;");
+            }
+            fake
+        }
+
+        fn compile(&self, name: &str, source: &str) {
+            let text = self.0.path().join("source.c");
+            std::fs::write(&text, source).unwrap();
+            let status = std::process::Command::new("cc")
+                .args(["-shared", "-fPIC", "-o"])
+                .arg(self.0.path().join(name))
+                .arg(&text)
+                .status();
+            assert!(status.unwrap().success(), "{name}");
+        }
+
+        fn error(&self) -> String {
+            let error = Cudnn::load(&given(self.0.path()), &mut Vec::new()).err();
+            let error = error.unwrap();
+            assert_eq!(error.kind(), ErrorKind::Environment);
+            error.to_string()
+        }
+    }
+
+    const NINE: &str = "void cudnnGetLastErrorString(char *s, long n) { *s = 0; }
+        long cudnnGetVersion(void) { return VERSION; }
+        long cudnnGetCudartVersion(void) { return 77010; }";
+    const PARTS: [&str; 3] = [
+        "libcudnn_graph.so.9",
+        "libcudnn_ops.so.9",
+        "libcudnn_cnn.so.9",
+    ];
+
+    #[test]
+    fn load_without_a_part_names_it() {
+        let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS[..2]);
+        let error = fake.error();
+        assert!(error.contains("its part libcudnn_cnn.so.9 cannot be loaded (no such file)"));
+    }
+
+    #[test]
+    fn load_without_cublas_of_its_cuda_major_names_it() {
+        let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS);
+        assert!(fake.error().contains("needs libcublasLt.so.77"));
+    }
+
+    #[test]
+    fn load_with_everything_lists_the_engines_that_are_missing() {
+        let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS);
+        fake.compile("libcublasLt.so.77", "int nothing;");
+        fake.compile("libcudnn_heuristic.so.9", "int nothing;");
+        let mut tried = Vec::new();
+        let cudnn = Cudnn::load(&given(fake.0.path()), &mut tried).unwrap();
+        assert_eq!(cudnn.version.to_string(), "9.19.0");
+        assert_eq!(cudnn.library.path, fake.0.path().join("libcudnn.so.9"));
+        assert_eq!(
+            cudnn.missing,
+            [
+                "libcudnn_engines_runtime_compiled.so.9",
+                "libcudnn_engines_precompiled.so.9"
+            ]
+        );
+        assert!(cudnn.check("f", 0).is_ok());
+        assert_eq!(cudnn.check("f", 3000).unwrap_err().status, "NOT_SUPPORTED");
+        type Anything = unsafe extern "C" fn();
+        // SAFETY: only asked whether it is there, never called.
+        let error = unsafe { cudnn.library.symbol::<Anything>("cudnnCreate") }.unwrap_err();
+        assert!(error.to_string().contains("no function cudnnCreate"));
+    }
+
+    #[test]
+    fn load_older_than_supported_says_what_is_needed() {
+        let fake = Fake::new(&NINE.replace("VERSION", "8800"), &PARTS);
+        assert!(fake.error().contains("is cuDNN 8.8.0; convfuzz needs 8.9"));
     }
 
     #[test]
