@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::judge::{FailureKind, Verdict};
-use crate::record::{SCHEMA, TrialRecord};
+use crate::record::{SCHEMA, TrialRecord, measured};
 use crate::report::tally::{is_bad, larger};
 
 /// One row of the matrix. Field order is column order.
@@ -68,8 +68,10 @@ pub struct Row {
     /// Of all trials, marked suspect.
     pub suspects: u64,
     /// Largest error in ulps of the result type; empty when none was measured.
+    #[serde(with = "measured")]
     pub max_ulp: Option<f64>,
     /// Largest error as a share of its bound; empty when none was measured.
+    #[serde(with = "measured")]
     pub max_ratio: Option<f64>,
     /// The trial with the worst end: one that failed, crashed or hung if there
     /// is any, else the one with the largest ratio; empty when none ran.

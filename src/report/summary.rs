@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::record::TrialRecord;
+use crate::record::{TrialRecord, measured};
 use crate::report::table::{Cell, Mood, Table};
 use crate::report::tally::{Tally, larger};
 
@@ -36,8 +36,10 @@ pub struct SummaryLine {
     /// Trials by verdict.
     pub tally: Tally,
     /// Largest error in ulps of the result type.
+    #[serde(with = "measured")]
     pub max_ulp: Option<f64>,
     /// Largest error as a share of its bound.
+    #[serde(with = "measured")]
     pub max_ratio: Option<f64>,
 }
 

@@ -1,6 +1,12 @@
 //! The one place where tables are drawn.
 
-use comfy_table::{Attribute, CellAlignment, Color, ContentArrangement, presets};
+use comfy_table::{Attribute, CellAlignment, Color, ContentArrangement, LineStyle, TableStyle};
+
+/// A line above, below and under the headings; none between rows.
+const STYLE: TableStyle = TableStyle::new()
+    .top_border(LineStyle::none().fill('─').junction('─'))
+    .header_separator(LineStyle::none().fill('─').junction('─'))
+    .bottom_border(LineStyle::none().fill('─').junction('─'));
 
 /// A table of text, drawn for a terminal.
 #[derive(Clone, Debug)]
@@ -129,7 +135,7 @@ impl Table {
     /// to its width; elsewhere lines are as long as they need to be.
     pub fn render(&self, color: bool) -> String {
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+        table.load_style(STYLE);
         table.set_header(self.columns.iter().map(|c| heading(&c.name, color)));
         for row in &self.rows {
             table.add_row(row.iter().map(|cell| drawn(cell, color)));
