@@ -123,7 +123,7 @@ mod tests {
             ("", BackendKind::Auto),
             ("--backend host", BackendKind::Host),
             ("--backend cudnn", BackendKind::Cudnn),
-            ("--fault dropped_tap", BackendKind::Host),
+            ("--fault tap_dropped", BackendKind::Host),
             ("--cudnn-lib /x", BackendKind::Cudnn),
             ("--device 1", BackendKind::Cudnn),
         ] {

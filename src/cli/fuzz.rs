@@ -109,7 +109,7 @@ Examples:
   convfuzz fuzz                                     200 cases on whatever is here
   convfuzz fuzz --time 8h --out results/nightly
   convfuzz fuzz --cases 50 --seed 7 --dtype fp16,bf16 --dims 3
-  convfuzz fuzz --fault dropped_tap --cases 20      a planted fault must be caught";
+  convfuzz fuzz --fault tap_dropped --cases 20      a planted fault must be caught";
 
 /// What `--json` prints.
 #[derive(Serialize)]
