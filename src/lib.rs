@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod bound;
 pub mod candidate;
+pub mod cli;
 pub mod dtype;
 pub mod error;
 pub mod fill;
