@@ -18,4 +18,5 @@ pub mod outcome;
 pub mod problem;
 pub mod record;
 pub mod report;
+pub mod strategy;
 pub mod tensor;
