@@ -19,8 +19,9 @@ use crate::cli::progress::{Budget, Progress};
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::fill::FillKind;
 use crate::finding::{Finding, Findings};
-use crate::problem::Direction;
+use crate::problem::{Direction, Layout};
 use crate::record::{TrialRecord, measured};
 use crate::report::environment::{Ending, Environment};
 use crate::report::folder::{self, Folder};
@@ -98,9 +99,24 @@ struct LimitArgs {
     )]
     #[arg(value_parser = direction)]
     direction: Vec<Direction>,
-    /// Most multiply-adds of a problem
+    /// Memory layouts to generate [default: nchw,nhwc]
+    #[arg(
+        long,
+        value_name = "LAYOUT",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    layout: Vec<Layout>,
+    /// Distributions of data to generate, as in fill= [default: all]
+    #[arg(
+        long,
+        value_name = "FILL",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    fill: Vec<FillKind>,
+    /// Most multiply-adds of a problem [default: 1048576]
     #[arg(long, value_name = "N", help_heading = "Problems")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     max_macs: Option<u64>,
 }
 
@@ -167,7 +183,7 @@ impl Fuzz {
             seed: self.seed.unwrap_or_else(fresh_seed),
             cases: self.cases(),
             time: self.time,
-            limits: self.limits.limits(),
+            limits: self.limits.limits()?,
             jobs: self.jobs.map_or_else(default_jobs, usize::from),
             timeout: self.timeout,
             repeats: self.repeats,
@@ -208,21 +224,28 @@ impl Fuzz {
 }
 
 impl LimitArgs {
-    fn limits(&self) -> Limits {
-        let mut limits = Limits::default();
-        if !self.dtype.is_empty() {
-            limits.types = self.dtype.clone();
-        }
-        if !self.dims.is_empty() {
-            limits.ranks = self.dims.iter().map(|&d| d.into()).collect();
-        }
-        if !self.direction.is_empty() {
-            limits.directions = self.direction.clone();
-        }
-        if let Some(macs) = self.max_macs {
-            limits.max_macs = macs;
-        }
-        limits
+    fn limits(&self) -> Result<Limits> {
+        let defaults = Limits::default();
+        let limits = Limits {
+            types: or(&self.dtype, defaults.types),
+            ranks: or(&self.dims, defaults.ranks),
+            directions: or(&self.direction, defaults.directions),
+            layouts: or(&self.layout, defaults.layouts),
+            fills: or(&self.fill, defaults.fills),
+            max_macs: self.max_macs.unwrap_or(defaults.max_macs),
+            ..defaults
+        };
+        limits.validate()?;
+        Ok(limits)
+    }
+}
+
+/// The values given, or the default where none were.
+fn or<T: Clone>(given: &[T], default: Vec<T>) -> Vec<T> {
+    if given.is_empty() {
+        default
+    } else {
+        given.to_vec()
     }
 }
 
@@ -390,6 +413,24 @@ mod tests {
         for bad in ["", "10", "0s", "-5m", "soon"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn limits_help_names_the_real_default() {
+        use clap::{CommandFactory, Parser};
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            limits: LimitArgs,
+        }
+        let help = Line::command().render_help().to_string();
+        let default = format!("[default: {}]", Limits::default().max_macs);
+        assert!(help.contains(&default), "{help}");
+        let none = Line::parse_from(["convfuzz"]).limits.limits().unwrap();
+        assert_eq!(none, Limits::default());
+        let some = Line::parse_from(["convfuzz", "--dims", "2,3", "--layout", "nhwc"]);
+        let some = some.limits.limits().unwrap();
+        assert_eq!((some.ranks, some.layouts), (vec![2, 3], vec![Layout::Nhwc]));
     }
 
     #[test]
