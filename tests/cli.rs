@@ -1,6 +1,7 @@
 //! The program from outside: exit codes, files, and what is said about bad
 //! input. Everything here runs on the host backend.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ fn fuzz_clean_run_exits_0_with_files_that_add_up() {
     assert!(stdout(&output).contains("Seed 11"), "{}", stdout(&output));
 
     let trials = trials(&out);
-    let cases: std::collections::BTreeSet<_> = trials.iter().map(|t| t.case).collect();
+    let cases: BTreeSet<_> = trials.iter().map(|t| t.case).collect();
     assert_eq!(cases.len(), 6);
     let environment = read::environment(&out.join(folder::ENVIRONMENT)).unwrap();
     assert_eq!(
@@ -381,12 +382,14 @@ fn json_every_command_prints_one_document() {
     let mut fuzz = fuzz(text(out.path()), &["--cases", "2", "--seed", "9", "--json"]);
     fuzz.push("--quiet");
     let fuzz = document(&run(&fuzz));
+    expect_documented("fuzz --json", &fuzz);
     assert_eq!(fuzz["seed"], 9);
     assert_eq!(fuzz["combination"]["backend"], "host");
     let trials = trials(out.path()).len();
     assert_eq!(fuzz["summary"]["tally"]["trials"], trials);
 
     let list = document(&run(&["list", "--backend", "host", "--json", PROBLEM]));
+    expect_documented("list --json", &list);
     let candidates = list["candidates"].as_array().unwrap();
     let refused = candidates
         .iter()
@@ -404,6 +407,7 @@ fn json_every_command_prints_one_document() {
         PROBLEM,
     ];
     let run_ = document(&run(&against));
+    expect_documented("run --json", &run_);
     let trials = run_["trials"].as_array().unwrap();
     assert_eq!(trials.len(), candidates.len());
     let passed: Vec<_> = trials.iter().filter(|t| t["verdict"] == "passed").collect();
@@ -415,7 +419,20 @@ fn json_every_command_prints_one_document() {
     }
 
     let doctor = document(&run(&["doctor", "--json"]));
+    expect_documented("doctor --json", &doctor);
     assert!(doctor["cudnn_backend"]["ready"].is_boolean());
+}
+
+/// The keys of `document` are those of the section `name` in results/README.md.
+fn expect_documented(name: &str, document: &serde_json::Value) {
+    let text = include_str!("../results/README.md");
+    let heading = format!("\n## {name}\n");
+    let (_, section) = text.split_once(&heading).expect("a section per command");
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let key = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let documented: BTreeSet<_> = section.lines().filter_map(key).collect();
+    let keys: BTreeSet<_> = document.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, documented, "{name}");
 }
 
 fn document(output: &Output) -> serde_json::Value {
