@@ -11,6 +11,7 @@ const LAYERS: [&str; 21] = [
     "dtype",
     "problem",
     "geometry",
+    "lowering",
     "tensor",
     "fill",
     "candidate",

@@ -11,6 +11,7 @@ use crate::problem::ConvProblem;
 
 pub mod cudnn;
 pub mod host;
+pub mod open;
 
 /// What every record of a run was made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
