@@ -9,6 +9,8 @@ use crate::fill::Inputs;
 use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
+pub mod cudnn;
+
 /// What every record of a run was made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Combination {
