@@ -14,6 +14,7 @@ use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
 pub mod driver;
+pub mod graph;
 pub mod library;
 pub mod memory;
 pub mod observe;
@@ -23,6 +24,7 @@ pub mod search;
 pub mod session;
 pub mod status;
 
+pub use graph::KnobBudget;
 pub use probe::{Probe, probe};
 
 use observe::Bench;
@@ -37,6 +39,10 @@ pub struct CudnnOptions {
     pub device: usize,
     /// Which of cuDNN's APIs.
     pub apis: Apis,
+    /// How many knob choices of engines are run.
+    pub knobs: KnobBudget,
+    /// Seed of the sampled knob choices.
+    pub seed: u64,
 }
 
 /// Which of cuDNN's APIs candidates come from.
@@ -88,8 +94,13 @@ impl CudnnBackend {
     /// Loads driver and library and opens the GPU.
     pub fn open(options: &CudnnOptions) -> Result<CudnnBackend> {
         let session = Session::open(options)?;
+        let mut apis: Vec<Box<dyn Api>> = Vec::new();
+        if options.apis.engines {
+            let graph = graph::Graph::new(&session, options.knobs, options.seed)?;
+            apis.push(Box::new(graph));
+        }
         Ok(CudnnBackend {
-            apis: Vec::new(),
+            apis,
             bench: Bench::default(),
             session,
         })

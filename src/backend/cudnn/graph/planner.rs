@@ -1,0 +1,556 @@
+//! All engines of a problem, on a GPU or for one known by its properties only.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::rc::Rc;
+
+use super::super::driver::Called;
+use super::super::library::{Cudnn, Version};
+use super::super::search::Surroundings;
+use super::super::session::Session;
+use super::super::status::{Failure, Meaning};
+use super::calls::Calls;
+use super::coverage::{Coverage, Event};
+use super::descriptor::{Descriptor, Draft};
+use super::engine::Engine;
+use super::heuristics::{self, Mode, Ranked};
+use super::knobs::{FEW, KnobBudget, SAMPLED, Sampler, SplitMix, combinations, every_combination};
+use super::names::{attribute as at, kind};
+use super::notes::{Declared, generation};
+use super::operation::{self, Target, as_2d};
+use super::plan::{self, Choice, Plan};
+use crate::backend::{Listing, Support};
+use crate::bound::Generation;
+use crate::candidate::Candidate;
+use crate::error::{Error, ErrorKind, Result};
+use crate::problem::ConvProblem;
+
+/// The first cuDNN that plans without a GPU.
+pub const DEVICELESS: Version = Version {
+    major: 9,
+    minor: 8,
+    patch: 0,
+};
+
+/// How many refused choices in a row end the sampling of an engine.
+const PATIENCE: u32 = 256;
+
+/// Asks the library about engines, for one GPU.
+pub struct Planner {
+    calls: Rc<Calls>,
+    target: Target,
+    generation: Generation,
+}
+
+/// The engines of one problem, and the plans built so far.
+pub struct Prepared {
+    /// The problem.
+    pub problem: ConvProblem,
+    graph: Rc<Descriptor>,
+    engines: Vec<Called<Engine>>,
+    plans: HashMap<(i64, Choice), Called<Rc<Plan>>>,
+}
+
+impl Planner {
+    /// A planner for the GPU of `session`, which must outlive it.
+    pub fn on(session: &Session) -> Result<Planner> {
+        Ok(Planner {
+            calls: Calls::look_up(session.cudnn())?,
+            target: Target::Handle(session.handle()),
+            generation: generation(session.gpu().capability),
+        })
+    }
+
+    /// A planner without a GPU, for the one that `properties` describes: JSON
+    /// that cuDNN gave on that GPU ([`Planner::properties`]).
+    pub fn offline(library: Option<&Path>, properties: &str) -> Result<Planner> {
+        let around = Surroundings::read(library);
+        let cudnn = Rc::new(Cudnn::load(&around, &mut Vec::new())?);
+        check_deviceless(cudnn.version)?;
+        let capability = capability(properties)?;
+        let calls = Calls::look_up(&cudnn)?;
+        let made = Draft::new(&calls, kind::DEVICEPROP)
+            .and_then(|draft| draft.text(at::DEVICEPROP_JSON_REPRESENTATION, properties))
+            .and_then(Draft::finalize)
+            .map_err(|failure| unusable(&failure, cudnn.version))?;
+        Ok(Planner {
+            calls,
+            target: Target::Properties(made),
+            generation: generation(capability),
+        })
+    }
+
+    /// The properties of GPU `device` as JSON, for [`Planner::offline`].
+    pub fn properties(&self, device: i32) -> Result<String> {
+        check_deviceless(self.version())?;
+        let captured = Draft::new(&self.calls, kind::DEVICEPROP)?
+            .int32(at::DEVICEPROP_DEVICE_ID, device)?
+            .finalize()?;
+        Ok(captured.text(at::DEVICEPROP_JSON_REPRESENTATION)?)
+    }
+
+    /// The library's version.
+    pub fn version(&self) -> Version {
+        self.calls.cudnn.version
+    }
+
+    /// The functions.
+    pub fn calls(&self) -> &Rc<Calls> {
+        &self.calls
+    }
+
+    /// Asks for every engine of `problem`. A 1D problem is asked about as a 2D
+    /// one when no engine takes it as it is.
+    pub fn prepare(&self, problem: &ConvProblem) -> Called<Prepared> {
+        if let Some(words) = refusal(problem) {
+            return Err(refused("operation", words));
+        }
+        let as_given = self.ask(problem, problem);
+        let taken = |prepared: &Prepared| prepared.engines.iter().any(Called::is_ok);
+        match as_given {
+            Ok(prepared) if problem.rank() != 1 || taken(&prepared) => Ok(prepared),
+            Err(failure) if problem.rank() != 1 => Err(failure),
+            _ => self.ask(problem, &as_2d(problem)),
+        }
+    }
+
+    fn ask(&self, problem: &ConvProblem, asked: &ConvProblem) -> Called<Prepared> {
+        let graph = operation::graph(&self.calls, &self.target, asked)?;
+        let count = graph.integer(at::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)?;
+        Ok(Prepared {
+            problem: problem.clone(),
+            engines: (0..count)
+                .map(|index| Engine::new(&self.calls, &self.target, &graph, index))
+                .collect(),
+            graph,
+            plans: HashMap::new(),
+        })
+    }
+
+    /// The plan of a choice, built once.
+    pub fn plan(
+        &self,
+        prepared: &mut Prepared,
+        engine: i64,
+        choice: &[(u32, i64)],
+    ) -> Called<Rc<Plan>> {
+        let key = (engine, choice.to_vec());
+        if let Some(plan) = prepared.plans.get(&key) {
+            return plan.clone();
+        }
+        let plan = prepared
+            .engine(engine)
+            .and_then(|engine| {
+                check_choice(engine, choice)?;
+                plan::build(&self.calls, &self.target, engine, choice)
+            })
+            .map(Rc::new);
+        prepared.plans.insert(key, plan.clone());
+        plan
+    }
+
+    /// Rebuilds a plan from its own JSON; `None` when it cannot be written or
+    /// read as such, which engines may decline.
+    pub fn reread(&self, plan: &Plan) -> Option<Plan> {
+        let json = plan.json().ok()?;
+        plan::from_json(&self.calls, &self.target, &json).ok()
+    }
+
+    /// The heuristics' lists; a mode that fails has none.
+    pub fn heuristics(&self, prepared: &Prepared) -> Vec<Ranked> {
+        Mode::ALL
+            .into_iter()
+            .flat_map(|mode| {
+                heuristics::ask(&self.calls, &self.target, &prepared.graph, mode)
+                    .unwrap_or_default()
+            })
+            .collect()
+    }
+
+    /// Every engine with its own knobs, the heuristics' first choices, and more
+    /// knob choices as `budget` allows.
+    pub fn survey(
+        &self,
+        prepared: &mut Prepared,
+        budget: KnobBudget,
+        seed: u64,
+        coverage: &mut Coverage,
+    ) -> Vec<Listing> {
+        let ranked = self.heuristics(prepared);
+        let mut survey = Survey {
+            planner: self,
+            seed: mix(seed, &prepared.problem.to_string()),
+            prepared,
+            ranked,
+            coverage,
+            listings: Vec::new(),
+        };
+        survey.defaults();
+        survey.first_choices();
+        match budget {
+            KnobBudget::Default => {}
+            KnobBudget::Count(count) => survey.sample(count as usize),
+            KnobBudget::All => survey.everything(),
+        }
+        survey.listings
+    }
+}
+
+impl Prepared {
+    /// How many engines there are, refused ones included.
+    pub fn count(&self) -> usize {
+        self.engines.len()
+    }
+
+    /// The engine of an index, or why it is refused.
+    pub fn engine(&self, index: i64) -> Called<&Engine> {
+        usize::try_from(index)
+            .ok()
+            .and_then(|at| self.engines.get(at))
+            .ok_or_else(|| refused("engine", format!("there is none of index {index}")))?
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    /// The engines that take the problem.
+    pub fn engines(&self) -> impl Iterator<Item = &Engine> {
+        self.engines.iter().flatten()
+    }
+}
+
+/// One pass over a problem's engines.
+struct Survey<'a> {
+    planner: &'a Planner,
+    prepared: &'a mut Prepared,
+    ranked: Vec<Ranked>,
+    seed: u64,
+    coverage: &'a mut Coverage,
+    listings: Vec<Listing>,
+}
+
+impl Survey<'_> {
+    /// Every engine as the library would run it; refused ones with its words.
+    fn defaults(&mut self) {
+        for index in 0..self.prepared.count() as i64 {
+            self.list(index, &Choice::new());
+        }
+    }
+
+    /// What each heuristic mode would run.
+    fn first_choices(&mut self) {
+        let first: Vec<Ranked> = self.ranked.iter().filter(|r| r.rank == 0).cloned().collect();
+        for ranked in first {
+            self.list(ranked.engine, &ranked.choice);
+        }
+    }
+
+    /// `count` more choices: heuristics' and sampled ones in turn.
+    fn sample(&mut self, count: usize) {
+        let mut random = SplitMix(self.seed);
+        let mut samplers = self.samplers();
+        random.shuffle(&mut samplers);
+        let mut rest: Vec<Ranked> = self.ranked.iter().filter(|r| r.rank > 0).cloned().collect();
+        random.shuffle(&mut rest);
+        let end = self.offered() + count;
+        let mut turn = 0;
+        while self.offered() < end && !(samplers.is_empty() && rest.is_empty()) {
+            match rest.pop().filter(|_| turn % 2 == 0) {
+                Some(ranked) => drop(self.list(ranked.engine, &ranked.choice)),
+                None if samplers.is_empty() => {}
+                None => {
+                    let at = turn / 2 % samplers.len();
+                    let (index, sampler) = &mut samplers[at];
+                    let combine = random.below(2) == 0;
+                    if !self.draw(*index, sampler, combine) {
+                        drop(samplers.remove(at));
+                    }
+                }
+            }
+            turn += 1;
+        }
+    }
+
+    /// Lists one more accepted choice of a sampler; false when it has no more.
+    fn draw(&mut self, engine: i64, sampler: &mut Sampler, combine: bool) -> bool {
+        for _ in 0..PATIENCE {
+            let choice = match combine {
+                true => sampler.combination().or_else(|| sampler.single()),
+                false => sampler.single().or_else(|| sampler.combination()),
+            };
+            let Some(choice) = choice else {
+                return false;
+            };
+            let accepted = self.accepts(engine, &choice) && self.list(engine, &choice);
+            sampler.learn(&choice, accepted);
+            if accepted {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Everything the budget `all` stands for.
+    fn everything(&mut self) {
+        for ranked in self.ranked.clone() {
+            self.list(ranked.engine, &ranked.choice);
+        }
+        for (index, mut sampler) in self.samplers() {
+            let knobs = self.knobs(index);
+            if combinations(&knobs) <= FEW {
+                for choice in every_combination(&knobs) {
+                    if self.accepts(index, &choice) {
+                        self.list(index, &choice);
+                    }
+                }
+                continue;
+            }
+            while let Some(choice) = sampler.single() {
+                let accepted = self.accepts(index, &choice) && self.list(index, &choice);
+                sampler.learn(&choice, accepted);
+            }
+            for _ in 0..SAMPLED {
+                if !self.draw(index, &mut sampler, true) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// A sampler for every engine that has knobs to choose.
+    fn samplers(&self) -> Vec<(i64, Sampler)> {
+        let mut bases: BTreeMap<i64, Vec<Choice>> = BTreeMap::new();
+        for ranked in &self.ranked {
+            bases
+                .entry(ranked.engine)
+                .or_default()
+                .push(ranked.choice.clone());
+        }
+        self.prepared
+            .engines()
+            .filter(|engine| combinations(&engine.knobs) > 1)
+            .map(|engine| {
+                let seed = self.seed ^ SplitMix(engine.index as u64).next();
+                let bases = bases.remove(&engine.index).unwrap_or_default();
+                (engine.index, Sampler::new(&engine.knobs, &bases, seed))
+            })
+            .collect()
+    }
+
+    fn knobs(&self, engine: i64) -> Vec<super::engine::Knob> {
+        self.prepared
+            .engine(engine)
+            .map(|engine| engine.knobs.clone())
+            .unwrap_or_default()
+    }
+
+    fn offered(&self) -> usize {
+        self.listings
+            .iter()
+            .filter(|listing| matches!(listing.support, Support::Offered { .. }))
+            .count()
+    }
+
+    /// Whether the library accepts a choice; cheap, and refusals are only
+    /// counted, since most of the sampled choices are.
+    fn accepts(&mut self, engine: i64, choice: &Choice) -> bool {
+        let accepted = self
+            .prepared
+            .engine(engine)
+            .and_then(|engine| plan::configuration(&self.planner.calls, engine, choice))
+            .is_ok();
+        if !accepted {
+            let direction = self.prepared.problem.direction.name();
+            self.coverage.note(direction, engine, choice, Event::Refused);
+        }
+        accepted
+    }
+
+    /// Builds the plan of a choice and lists it unless it is listed; whether it
+    /// is offered.
+    fn list(&mut self, engine: i64, choice: &Choice) -> bool {
+        let candidate = Candidate::Engine {
+            index: engine,
+            knobs: choice.clone(),
+        };
+        if self.listings.iter().any(|l| l.candidate == candidate) {
+            return false;
+        }
+        let plan = self.planner.plan(self.prepared, engine, choice);
+        let support = match self.prepared.engine(engine) {
+            Ok(engine) => self.support(engine, choice, &plan),
+            Err(failure) => Support::Refused(failure.to_string()),
+        };
+        let offered = matches!(support, Support::Offered { .. });
+        let event = if offered {
+            Event::Accepted
+        } else {
+            Event::Refused
+        };
+        let direction = self.prepared.problem.direction.name();
+        self.coverage.note(direction, engine, choice, event);
+        self.listings.push(Listing { candidate, support });
+        offered
+    }
+
+    fn support(&self, engine: &Engine, choice: &Choice, plan: &Called<Rc<Plan>>) -> Support {
+        let workspace = match plan {
+            Ok(plan) => plan.workspace as u64,
+            Err(failure) if declines(failure) => return Support::Refused(failure.to_string()),
+            // Not a refusal: offered, so that running it records the failure.
+            Err(_) => 0,
+        };
+        let declared = Declared {
+            notes: &engine.numerical,
+            generation: self.planner.generation,
+        };
+        Support::Offered {
+            arithmetic: declared.arithmetic(&self.prepared.problem),
+            workspace,
+            nondeterministic: declared.nondeterministic(),
+            notes: engine
+                .notes()
+                .into_iter()
+                .chain(self.ranks(engine.index, choice))
+                .collect(),
+        }
+    }
+
+    /// Where the heuristics have a choice, such as `heur_a:3`. An engine's own
+    /// knobs are in no list but the fallback's.
+    fn ranks(&self, engine: i64, choice: &Choice) -> Vec<String> {
+        self.ranked
+            .iter()
+            .filter(|ranked| ranked.engine == engine && ranked.choice == *choice)
+            .map(|ranked| format!("heur_{}:{}", ranked.mode.name(), ranked.rank))
+            .collect()
+    }
+}
+
+/// Whether a failure while asking is a refusal.
+pub fn declines(failure: &Failure) -> bool {
+    matches!(failure.meaning, Meaning::NotSupported | Meaning::BadParam)
+}
+
+fn refused(call: &'static str, words: String) -> Failure {
+    Failure {
+        call,
+        status: "NOT_SUPPORTED".to_owned(),
+        meaning: Meaning::NotSupported,
+        message: words,
+    }
+}
+
+/// Why a problem cannot be put to this API at all.
+fn refusal(problem: &ConvProblem) -> Option<String> {
+    [("alpha", problem.alpha), ("beta", problem.beta)]
+        .into_iter()
+        .filter(|_| problem.compute != crate::problem::Compute::Fp64)
+        .find(|(_, scale)| f64::from(scale.0 as f32) != scale.0)
+        .map(|(name, scale)| {
+            format!(
+                "{name}={} is not a single-precision number, which is what the library takes",
+                scale.0
+            )
+        })
+}
+
+/// Checks a choice against what the engine says of its knobs. The heuristics'
+/// −1 leaves a knob to the engine.
+fn check_choice(engine: &Engine, choice: &[(u32, i64)]) -> Called {
+    for &(kind, value) in choice {
+        let name = super::names::knob(kind as i32);
+        let Some(knob) = engine.knobs.iter().find(|knob| knob.kind == kind) else {
+            let words = format!("engine {} has no knob {kind} ({name})", engine.index);
+            return Err(refused("knobs", words));
+        };
+        if value != -1 && !knob.holds(value) {
+            let words = format!(
+                "knob {kind} ({name}) of engine {} goes from {} to {} in steps of {}, not {value}",
+                engine.index, knob.minimum, knob.maximum, knob.stride
+            );
+            return Err(refused("knobs", words));
+        }
+    }
+    Ok(())
+}
+
+fn check_deviceless(version: Version) -> Result<()> {
+    if version >= DEVICELESS {
+        return Ok(());
+    }
+    Err(Error::environment(format!(
+        "cuDNN {version} cannot plan without a GPU: {}.{} or later can",
+        DEVICELESS.major, DEVICELESS.minor
+    )))
+}
+
+/// The compute capability in a device-property JSON, where 900 is 9.0.
+fn capability(properties: &str) -> Result<(u32, u32)> {
+    let parsed: serde_json::Value = serde_json::from_str(properties).map_err(|e| {
+        Error::usage("the device properties are not JSON as cuDNN writes it").with_source(e)
+    })?;
+    let number = parsed
+        .get("deviceVer")
+        .and_then(serde_json::Value::as_u64)
+        .and_then(|number| u32::try_from(number).ok())
+        .ok_or_else(|| {
+            Error::usage("the device properties lack 'deviceVer': they are not cuDNN's")
+        })?;
+    Ok((number / 100, number % 100 / 10))
+}
+
+fn unusable(failure: &Failure, version: Version) -> Error {
+    Error::new(
+        ErrorKind::Usage,
+        format!(
+            "cuDNN {version} does not take these device properties, which may be of a GPU or a \
+             cuDNN it does not know: {failure}"
+        ),
+    )
+}
+
+/// A seed for one problem from the user's.
+fn mix(seed: u64, text: &str) -> u64 {
+    text.bytes().fold(SplitMix(seed).next(), |state, byte| {
+        SplitMix(state ^ u64::from(byte)).next()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal_scales_must_be_single_precision() {
+        let refused = |text: &str| refusal(&text.parse().unwrap());
+        assert_eq!(refused("fwd c=4 k=4 in=8 ker=3 alpha=0.5 beta=-2"), None);
+        let words = refused("fwd c=4 k=4 in=8 ker=3 alpha=0.1").unwrap();
+        assert!(words.starts_with("alpha=0.1 is not"), "{words}");
+        assert_eq!(refused("fwd c=4 k=4 in=8 ker=3 alpha=0.1 type=fp64"), None);
+    }
+
+    #[test]
+    fn capability_is_read_or_the_file_is_refused() {
+        assert_eq!(capability("{\"deviceVer\":900}").unwrap(), (9, 0));
+        assert_eq!(capability("{\"deviceVer\":1210}").unwrap(), (12, 1));
+        for text in ["", "{}", "{\"deviceVer\":\"x\"}"] {
+            assert_eq!(capability(text).unwrap_err().kind(), ErrorKind::Usage, "{text}");
+        }
+    }
+
+    #[test]
+    fn check_deviceless_old_version_says_which_can() {
+        let error = check_deviceless(Version::from_number(90700)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cuDNN 9.7.0 cannot plan without a GPU: 9.8 or later can"
+        );
+    }
+
+    #[test]
+    fn mix_differs_by_seed_and_text() {
+        assert_ne!(mix(1, "a"), mix(2, "a"));
+        assert_ne!(mix(1, "a"), mix(1, "b"));
+        assert_eq!(mix(1, "a"), mix(1, "a"));
+    }
+}
