@@ -389,3 +389,21 @@ impl Drop for Allocation {
         unsafe { (self.driver.functions.free)(self.start) };
     }
 }
+
+/// Writes to any device address, as a stray kernel would.
+#[cfg(test)]
+pub(super) fn poke(driver: &Driver, address: CUdeviceptr, data: &[u8]) {
+    // SAFETY: tests aim inside their own allocations.
+    let status = unsafe { (driver.functions.upload)(address, data.as_ptr().cast(), data.len()) };
+    assert_eq!(status, SUCCESS);
+}
+
+/// Reads from any device address.
+#[cfg(test)]
+pub(super) fn peek(driver: &Driver, address: CUdeviceptr, bytes: usize) -> Vec<u8> {
+    let mut data = vec![0; bytes];
+    // SAFETY: tests aim inside their own allocations.
+    let status = unsafe { (driver.functions.download)(data.as_mut_ptr().cast(), address, bytes) };
+    assert_eq!(status, SUCCESS);
+    data
+}

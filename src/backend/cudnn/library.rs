@@ -7,9 +7,10 @@
 //! looked up by [`Library`], and statuses cross as `i32`.
 
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use libloading::os::unix::{Library as Handle, RTLD_GLOBAL, RTLD_NOW};
+use libloading::os::unix::{Library as Handle, RTLD_LOCAL, RTLD_NOW};
 use serde::Serialize;
 
 use super::search::{Attempt, Place, Surroundings};
@@ -34,6 +35,9 @@ const ENGINES_9: &[&str] = &[
 ];
 /// The same of cuDNN 8.
 const PARTS_8: &[&str] = &["ops_infer", "cnn_infer", "ops_train", "cnn_train"];
+
+/// What is noted of a file that ends too early.
+const CUT_SHORT: &str = "the file is cut short";
 
 /// A library that stays loaded until the process ends: cuDNN and CUDA do not
 /// survive being unloaded.
@@ -74,33 +78,43 @@ impl fmt::Display for Version {
 }
 
 impl Library {
-    /// Loads the first of `places` that loads, noting each attempt.
+    /// Loads the first of `places` that loads, noting each attempt. A file that
+    /// is cut short ends the search: the system's loader, asked by name, might
+    /// find the same file and end the process.
     pub fn first_of(places: &[Place], tried: &mut Vec<Attempt>) -> Option<Library> {
-        places.iter().find_map(|place| {
+        for place in places {
             let loaded = Library::load(place);
+            let result = match &loaded {
+                Ok(_) => "loaded".to_owned(),
+                Err(words) => words.clone(),
+            };
+            let cut_short = result == CUT_SHORT;
             tried.push(Attempt {
                 place: place.text(),
-                result: match &loaded {
-                    Ok(_) => "loaded".to_owned(),
-                    Err(words) => words.clone(),
-                },
+                result,
             });
-            loaded.ok()
-        })
+            if loaded.is_ok() || cut_short {
+                return loaded.ok();
+            }
+        }
+        None
     }
 
     fn load(place: &Place) -> std::result::Result<Library, String> {
         let name = match place {
             Place::File(path) if !path.exists() => return Err("not there".to_owned()),
+            Place::File(path) if is_cut_short(path) => {
+                return Err(CUT_SHORT.to_owned());
+            }
             Place::File(path) => path.clone(),
             Place::Name(name) => PathBuf::from(name),
         };
-        // RTLD_GLOBAL: a later load by soname, by cuDNN's own parts too, must
-        // find this very file.
+        // RTLD_LOCAL: a later load by soname, by cuDNN's own parts too, finds
+        // this very file all the same, and no symbol can shadow another's.
         // SAFETY: loading runs the initialisers of NVIDIA's libraries, which
         // are made to be loaded at run time; nothing is called yet.
-        let handle = unsafe { Handle::open(Some(&name), RTLD_NOW | RTLD_GLOBAL) }
-            .map_err(|e| loader_words(&e))?;
+        let handle = unsafe { Handle::open(Some(&name), RTLD_NOW | RTLD_LOCAL) }
+            .map_err(|e| loader_words(&e, &name))?;
         Ok(Library {
             handle: std::mem::ManuallyDrop::new(handle),
             path: mapped(&name).unwrap_or(name),
@@ -132,14 +146,47 @@ impl Library {
     }
 }
 
-fn loader_words(error: &libloading::Error) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(inner) = source {
-        words = inner.to_string();
-        source = inner.source();
+/// Whether a 64-bit ELF file ends before its section headers, which linkers put
+/// last: loading half a download would end the process with SIGBUS.
+fn is_cut_short(path: &Path) -> bool {
+    let read = || -> std::io::Result<(Vec<u8>, u64)> {
+        let file = std::fs::File::open(path)?;
+        let length = file.metadata()?.len();
+        let mut header = Vec::new();
+        file.take(64).read_to_end(&mut header)?;
+        Ok((header, length))
+    };
+    read().is_ok_and(|(header, length)| ends_before_its_sections(&header, length))
+}
+
+fn ends_before_its_sections(header: &[u8], length: u64) -> bool {
+    if !header.starts_with(b"\x7FELF\x02") {
+        return false; // The loader has words for that.
     }
-    words
+    let field = |at: usize, bytes: usize| {
+        let mut value = [0; 8];
+        value[..bytes].copy_from_slice(header.get(at..at + bytes)?);
+        Some(u64::from_le_bytes(value))
+    };
+    // e_shoff, e_shentsize and e_shnum of the ELF-64 header.
+    match (field(0x28, 8), field(0x3A, 2), field(0x3C, 2)) {
+        (Some(start), Some(size), Some(count)) => start.saturating_add(size * count) > length,
+        _ => true,
+    }
+}
+
+/// The loader's own words, without the name it puts in front.
+fn loader_words(error: &libloading::Error, name: &Path) -> String {
+    let words = match error {
+        libloading::Error::DlOpen { source, .. } => source.to_string(),
+        other => other.to_string(),
+    };
+    let prefix = format!("{}: ", name.display());
+    match words.strip_prefix(&prefix) {
+        Some(rest) if rest.contains("No such file") => "not there".to_owned(),
+        Some(rest) => rest.to_owned(),
+        None => words,
+    }
 }
 
 /// The file behind a loaded library, from the process's memory map.
@@ -149,23 +196,24 @@ fn mapped(name: &Path) -> Option<PathBuf> {
     mapped_in(&maps, file)
 }
 
-/// In the text of a memory map: the mapped file of that name, or of that name
-/// and a longer version.
+/// In the text of a memory map: the mapped file of that name or, the map showing
+/// where symbolic links lead, of a longer version (`libcudnn.so.9.19.0` for
+/// `libcudnn.so.9`) or of another (`libcuda.so.580.159.04` for `libcuda.so.1`).
 fn mapped_in(maps: &str, file: &str) -> Option<PathBuf> {
     let paths: Vec<&Path> = maps
         .lines()
-        .filter_map(|line| line.split_once('/').map(|(before, _)| before.len()))
-        .zip(maps.lines().filter(|line| line.contains('/')))
-        .map(|(start, line)| Path::new(&line[start..]))
+        .filter_map(|line| line.find('/').map(|start| Path::new(&line[start..])))
         .collect();
-    let named = |path: &&&Path| {
-        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
-        name == file
-            || name
-                .strip_prefix(file)
-                .is_some_and(|rest| rest.starts_with('.'))
+    let begins = |start: &str| {
+        let named = |path: &&&Path| {
+            let name = path.file_name().and_then(|n| n.to_str());
+            name.and_then(|n| n.strip_prefix(start))
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        paths.iter().find(named).map(|path| path.to_path_buf())
     };
-    paths.iter().find(named).map(|path| path.to_path_buf())
+    let stem = &file[..file.find(".so").map_or(file.len(), |i| i + 3)];
+    begins(file).or_else(|| begins(stem))
 }
 
 /// libcudnn, its parts, and the functions every part of this backend needs.
@@ -185,16 +233,11 @@ impl Cudnn {
     /// Finds and loads cuDNN, its parts and cublasLt, and checks its version.
     /// Needs no GPU and no driver. Every place tried is noted.
     pub fn load(around: &Surroundings, tried: &mut Vec<Attempt>) -> Result<Cudnn> {
+        let before = tried.len();
         let library = Library::first_of(&around.cudnn(), tried)
-            .ok_or_else(|| not_found(around, "libcudnn", tried))?;
-        let beside: Vec<PathBuf> = library
-            .path
-            .parent()
-            .map(Path::to_owned)
-            .into_iter()
-            .collect();
-        let split = is_split(&library);
-        let missing = load_parts(&library, split, around, &beside, tried)?;
+            .ok_or_else(|| not_found(around, &tried[before..]))?;
+        let split = split(&library);
+        let missing = load_parts(&library, split, around, tried)?;
         // SAFETY: both take nothing and return size_t, in every version.
         let (version, cudart) = unsafe {
             let version: unsafe extern "C" fn() -> usize = library.symbol("cudnnGetVersion")?;
@@ -203,9 +246,7 @@ impl Cudnn {
             (Version::from_number(version()), cudart())
         };
         check_version(version, &library.path)?;
-        if split == Split::Nine {
-            load_cublas_lt(cudart, around, &beside, &library.path, tried)?;
-        }
+        load_cublas(split, cudart, around, &library.path, tried)?;
         Ok(Cudnn {
             // SAFETY: void (char *, size_t), since 9.0.
             error_string: unsafe { library.optional("cudnnGetLastErrorString") },
@@ -245,7 +286,7 @@ enum Split {
     Nine,
 }
 
-fn is_split(library: &Library) -> Split {
+fn split(library: &Library) -> Split {
     type Anything = unsafe extern "C" fn();
     // SAFETY: only asked whether it is there, never called.
     let nine = unsafe { library.optional::<Anything>("cudnnGetLastErrorString") }.is_some();
@@ -258,26 +299,23 @@ fn load_parts(
     library: &Library,
     split: Split,
     around: &Surroundings,
-    beside: &[PathBuf],
     tried: &mut Vec<Attempt>,
 ) -> Result<Vec<String>> {
     let (required, optional, major) = match split {
         Split::Eight => (PARTS_8, &[][..], 8),
         Split::Nine => (PARTS_9, ENGINES_9, 9),
     };
-    if split == Split::Eight {
-        preload_cublas(around, beside, tried);
-    }
+    let beside = folder(&library.path);
     for part in required {
         let name = format!("libcudnn_{part}.so.{major}");
-        if !load_part(&name, around, beside, tried) {
+        if !load_part(&name, around, &beside, tried) {
             return Err(part_missing(&library.path, &name, tried));
         }
     }
     Ok(optional
         .iter()
         .map(|part| format!("libcudnn_{part}.so.{major}"))
-        .filter(|name| !load_part(name, around, beside, tried))
+        .filter(|name| !load_part(name, around, &beside, tried))
         .collect())
 }
 
@@ -296,7 +334,7 @@ fn load_part(
 fn part_missing(cudnn: &Path, name: &str, tried: &[Attempt]) -> Error {
     let why = tried
         .iter()
-        .filter(|a| a.place.contains(name) && a.result != "not there")
+        .filter(|a| a.place.contains(name) && !a.is_absence())
         .map(|a| a.result.as_str())
         .next()
         .unwrap_or("no such file");
@@ -307,42 +345,49 @@ fn part_missing(cudnn: &Path, name: &str, tried: &[Attempt]) -> Error {
     ))
 }
 
-/// cuDNN 8's parts link against cublas, which wheels keep in a folder the
-/// loader does not know; where it is missing, loading the part says so.
-fn preload_cublas(around: &Surroundings, beside: &[PathBuf], tried: &mut Vec<Attempt>) {
-    for major in [12, 11] {
-        for name in ["cublasLt", "cublas"] {
-            load_part(&format!("lib{name}.so.{major}"), around, beside, tried);
-        }
-    }
-}
-
-/// cuDNN 9 loads cublasLt of its own CUDA major when first needed, and ends the
-/// process when it is not there.
-fn load_cublas_lt(
+/// cuDNN loads cuBLAS of its own CUDA major by name when first needed, and ends
+/// the process when it is not there; wheels keep it in a folder the loader does
+/// not know.
+fn load_cublas(
+    split: Split,
     cudart: usize,
     around: &Surroundings,
-    beside: &[PathBuf],
     cudnn: &Path,
     tried: &mut Vec<Attempt>,
 ) -> Result<()> {
     let major = cudart / 1000;
-    let name = format!("libcublasLt.so.{major}");
-    if load_part(&name, around, beside, tried) {
-        // For engines compiled at run time; cuDNN says so itself when missing.
-        load_part(&format!("libnvrtc.so.{major}"), around, beside, tried);
-        return Ok(());
-    }
-    Err(Error::environment(format!(
-        "{} needs {name}, which is nowhere to be found: cuDNN would end the process without it. \
-         Install cuBLAS of CUDA {major} (pip: {}), or put its folder on LD_LIBRARY_PATH",
-        cudnn.display(),
-        if major >= 13 {
-            "nvidia-cublas".to_owned()
-        } else {
-            format!("nvidia-cublas-cu{major}")
+    let needed: &[&str] = match split {
+        Split::Eight => &["cublasLt", "cublas"],
+        Split::Nine => &["cublasLt"],
+    };
+    let beside = folder(cudnn);
+    for library in needed {
+        let name = format!("lib{library}.so.{major}");
+        if !load_part(&name, around, &beside, tried) {
+            return Err(cublas_missing(cudnn, &name, major));
         }
-    )))
+    }
+    // For engines compiled at run time; cuDNN says so itself when missing.
+    load_part(&format!("libnvrtc.so.{major}"), around, &beside, tried);
+    Ok(())
+}
+
+fn cublas_missing(cudnn: &Path, name: &str, major: usize) -> Error {
+    let wheel = match major {
+        13.. => "nvidia-cublas".to_owned(),
+        _ => format!("nvidia-cublas-cu{major}"),
+    };
+    Error::environment(format!(
+        "{} needs {name}, which is nowhere to be found: cuDNN would end the process without it. \
+         Install cuBLAS of CUDA {major} (pip install {wheel}), or put its folder on \
+         LD_LIBRARY_PATH",
+        cudnn.display()
+    ))
+}
+
+/// The folder of a library, as the list of places beside it.
+fn folder(library: &Path) -> Vec<PathBuf> {
+    library.parent().map(Path::to_owned).into_iter().collect()
 }
 
 fn check_version(version: Version, path: &Path) -> Result<()> {
@@ -357,21 +402,30 @@ fn check_version(version: Version, path: &Path) -> Result<()> {
     )))
 }
 
-fn not_found(around: &Surroundings, what: &str, tried: &[Attempt]) -> Error {
-    let places: Vec<String> = tried
+/// The error names the places only where one is more than empty; `doctor` shows
+/// them all.
+fn not_found(around: &Surroundings, tried: &[Attempt]) -> Error {
+    let telling: Vec<String> = tried
         .iter()
-        .map(|a| format!("{} ({})", a.place, a.result))
+        .filter(|a| around.given.is_some() || !a.is_absence())
+        .map(|a| format!("{}: {}", a.place, a.result))
         .collect();
-    let mend = if around.given.is_some() {
-        "check the path given with --cudnn-lib"
-    } else {
-        "install cuDNN 8.9 or later (pip install nvidia-cudnn-cu13), or name its file or folder \
-         with --cudnn-lib"
+    let (what, mend) = match &around.given {
+        Some(path) => (
+            format!("no cuDNN can be loaded from {}", path.display()),
+            "check the path given with --cudnn-lib",
+        ),
+        None => (
+            format!("cuDNN was not found in {} places", tried.len()),
+            "install cuDNN 8.9 or later (pip install nvidia-cudnn-cu13), or name its file or \
+             folder with --cudnn-lib; `convfuzz doctor` shows every place tried",
+        ),
     };
-    Error::environment(format!(
-        "{what} was not found: {mend}. Tried: {}",
-        places.join("; ")
-    ))
+    let telling = match telling.is_empty() {
+        true => String::new(),
+        false => format!(" ({})", telling.join("; ")),
+    };
+    Error::environment(format!("{what}{telling}: {mend}"))
 }
 
 /// What of cuDNN was found, for `doctor`.
@@ -461,7 +515,7 @@ mod tests {
         let error = error.unwrap();
         assert_eq!(error.kind(), ErrorKind::Environment);
         assert!(error.to_string().contains("--cudnn-lib"), "{error}");
-        assert!(error.to_string().contains("/no/libcudnn.so.9 (not there)"));
+        assert!(error.to_string().contains("/no/libcudnn.so.9: not there"));
         assert_eq!(tried.len(), 1);
     }
 
@@ -473,6 +527,104 @@ mod tests {
         let mut tried = Vec::new();
         let error = Cudnn::load(&given(&file), &mut tried).err().unwrap();
         assert!(error.to_string().contains("file too short"), "{error}");
+    }
+
+    /// A folder of made-up libraries, compiled from C.
+    struct Fake(tempfile::TempDir);
+
+    impl Fake {
+        fn new(libcudnn: &str, others: &[&str]) -> Fake {
+            let fake = Fake(tempfile::tempdir().unwrap());
+            fake.compile("libcudnn.so.9", libcudnn);
+            for name in others {
+                fake.compile(name, "int nothing;");
+            }
+            fake
+        }
+
+        fn compile(&self, name: &str, source: &str) {
+            let text = self.0.path().join("source.c");
+            std::fs::write(&text, source).unwrap();
+            let status = std::process::Command::new("cc")
+                .args(["-shared", "-fPIC", "-o"])
+                .arg(self.0.path().join(name))
+                .arg(&text)
+                .status();
+            assert!(status.unwrap().success(), "{name}");
+        }
+
+        fn error(&self) -> String {
+            let error = Cudnn::load(&given(self.0.path()), &mut Vec::new()).err();
+            let error = error.unwrap();
+            assert_eq!(error.kind(), ErrorKind::Environment);
+            error.to_string()
+        }
+    }
+
+    const NINE: &str = "void cudnnGetLastErrorString(char *s, long n) { *s = 0; }
+        long cudnnGetVersion(void) { return VERSION; }
+        long cudnnGetCudartVersion(void) { return 77010; }";
+    const PARTS: [&str; 3] = [
+        "libcudnn_graph.so.9",
+        "libcudnn_ops.so.9",
+        "libcudnn_cnn.so.9",
+    ];
+
+    #[test]
+    fn load_without_a_part_names_it() {
+        let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS[..2]);
+        let error = fake.error();
+        assert!(error.contains("its part libcudnn_cnn.so.9 cannot be loaded (no such file)"));
+    }
+
+    #[test]
+    fn load_without_cublas_of_its_cuda_major_names_it() {
+        let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS);
+        assert!(fake.error().contains("needs libcublasLt.so.77"));
+    }
+
+    #[test]
+    fn load_with_everything_lists_the_engines_that_are_missing() {
+        let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS);
+        fake.compile("libcublasLt.so.77", "int nothing;");
+        fake.compile("libcudnn_heuristic.so.9", "int nothing;");
+        let mut tried = Vec::new();
+        let cudnn = Cudnn::load(&given(fake.0.path()), &mut tried).unwrap();
+        assert_eq!(cudnn.version.to_string(), "9.19.0");
+        assert_eq!(cudnn.library.path, fake.0.path().join("libcudnn.so.9"));
+        assert_eq!(
+            cudnn.missing,
+            [
+                "libcudnn_engines_runtime_compiled.so.9",
+                "libcudnn_engines_precompiled.so.9"
+            ]
+        );
+        assert!(cudnn.check("f", 0).is_ok());
+        assert_eq!(cudnn.check("f", 3000).unwrap_err().status, "NOT_SUPPORTED");
+        type Anything = unsafe extern "C" fn();
+        // SAFETY: only asked whether it is there, never called.
+        let error = unsafe { cudnn.library.symbol::<Anything>("cudnnCreate") }.unwrap_err();
+        assert!(error.to_string().contains("no function cudnnCreate"));
+    }
+
+    #[test]
+    fn load_older_than_supported_says_what_is_needed() {
+        let fake = Fake::new(&NINE.replace("VERSION", "8800"), &PARTS);
+        assert!(fake.error().contains("is cuDNN 8.8.0; convfuzz needs 8.9"));
+    }
+
+    #[test]
+    fn load_library_cut_short_is_refused_not_mapped() {
+        let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join("libcudnn.so.9");
+        std::fs::write(&file, &program[..program.len() / 2]).unwrap();
+        let error = Cudnn::load(&given(&file), &mut Vec::new()).err().unwrap();
+        assert!(error.to_string().contains("cut short"), "{error}");
+        std::fs::write(&file, &program[..40]).unwrap();
+        assert!(is_cut_short(&file));
+        std::fs::write(&file, &program).unwrap();
+        assert!(!is_cut_short(&file));
     }
 
     #[test]
@@ -501,5 +653,10 @@ mod tests {
             Some("/usr/my lib/libcudnn.so.9.19.0".into())
         );
         assert_eq!(mapped_in(maps, "libcuda.so.1"), None);
+        let maps = "7f0-7f1 r--p 0 fe:00 1   /usr/lib/libcuda.so.580.159.04\n";
+        assert_eq!(
+            mapped_in(maps, "libcuda.so.1"),
+            Some("/usr/lib/libcuda.so.580.159.04".into())
+        );
     }
 }

@@ -15,6 +15,7 @@ use crate::problem::ConvProblem;
 
 pub mod driver;
 pub mod graph;
+pub mod legacy;
 pub mod library;
 pub mod memory;
 pub mod observe;
@@ -95,6 +96,9 @@ impl CudnnBackend {
     pub fn open(options: &CudnnOptions) -> Result<CudnnBackend> {
         let session = Session::open(options)?;
         let mut apis: Vec<Box<dyn Api>> = Vec::new();
+        if options.apis.legacy {
+            apis.push(Box::new(legacy::Legacy::new(&session)?));
+        }
         if options.apis.engines {
             let graph = graph::Graph::new(&session, options.knobs, options.seed)?;
             apis.push(Box::new(graph));
@@ -142,6 +146,9 @@ fn not_ours(candidate: &Candidate) -> Error {
         "the cudnn backend, as opened, has no candidate '{candidate}'"
     ))
 }
+
+#[cfg(test)]
+mod gpu_tests;
 
 #[cfg(test)]
 mod tests {

@@ -51,6 +51,10 @@ pub struct Setup<'a> {
     pub repeats: &'a [Repeat],
 }
 
+/// Workspaces up to this many bytes stay allocated for the next candidate;
+/// larger ones are given back, since several processes may share a GPU.
+const KEPT_WORKSPACE: usize = 256 << 20;
+
 /// The buffers of the current case: inputs stay on the device while candidates
 /// change.
 #[derive(Default)]
@@ -102,14 +106,18 @@ impl Bench {
         if let Err(failure) = self.prepare(session, inputs, setup.workspace) {
             return shortage(session, failure);
         }
-        let case = self.case.as_mut().ok_or_else(unprepared)?;
-        let mut trial = Trial {
+        let case = self.case.as_ref().ok_or_else(unprepared)?;
+        let trial = Trial {
             session,
             case,
             workspace: self.workspace.as_ref(),
             setup,
         };
-        match trial.run(launch) {
+        let run = trial.run(launch);
+        if setup.workspace > KEPT_WORKSPACE {
+            self.workspace = None;
+        }
+        match run {
             Ok(observation) => Ok(Outcome::Ran(Box::new(observation))),
             Err(Stop::Launch(failure)) => {
                 session.survived(&failure);
@@ -246,14 +254,14 @@ enum Stop {
 
 struct Trial<'a> {
     session: &'a Session,
-    case: &'a mut Case,
+    case: &'a Case,
     workspace: Option<&'a Buffer>,
     setup: &'a Setup<'a>,
 }
 
 impl Trial<'_> {
     fn run(
-        &mut self,
+        &self,
         launch: &mut dyn FnMut(&Launch) -> Called,
     ) -> std::result::Result<Observation, Stop> {
         let (result, mut memory, spent) = self.once(None, launch)?;

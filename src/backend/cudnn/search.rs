@@ -15,6 +15,13 @@ pub struct Attempt {
     pub result: String,
 }
 
+impl Attempt {
+    /// Whether simply nothing was there.
+    pub fn is_absence(&self) -> bool {
+        self.result == "not there"
+    }
+}
+
 /// What the search looks at: taken from the environment once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
@@ -22,7 +29,7 @@ pub struct Surroundings {
     pub given: Option<PathBuf>,
     /// Folders of LD_LIBRARY_PATH.
     pub library_path: Vec<PathBuf>,
-    /// Folders that hold Python packages (site-packages, dist-packages).
+    /// Folders that hold Python packages: site-packages and the like.
     pub packages: Vec<PathBuf>,
     /// Folders where CUDA and drivers are installed, which the system's loader
     /// may not know.
@@ -167,7 +174,7 @@ fn python_packages() -> Vec<PathBuf> {
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .map(PathBuf::from)
-        .filter(|path| path.ends_with("site-packages") || path.ends_with("dist-packages"))
+        .filter(|path| path.join("nvidia").is_dir())
         .collect()
 }
 
