@@ -125,13 +125,11 @@ impl Draft {
     }
 
     /// Sets other descriptors, which stay alive as long as this one.
-    pub fn descriptors(
-        mut self,
-        attribute: Attribute,
-        parts: &[&Rc<Descriptor>],
-    ) -> Called<Draft> {
+    pub fn descriptors(mut self, attribute: Attribute, parts: &[&Rc<Descriptor>]) -> Called<Draft> {
         let raw: Vec<Raw> = parts.iter().map(|part| part.raw).collect();
-        self.0._parts.extend(parts.iter().map(|&part| Rc::clone(part)));
+        self.0
+            ._parts
+            .extend(parts.iter().map(|&part| Rc::clone(part)));
         // SAFETY: BACKEND_DESCRIPTOR is a pointer; the parts are held from now on.
         unsafe { self.set(attribute, value::BACKEND_DESCRIPTOR, &raw) }
     }
@@ -170,7 +168,14 @@ impl Descriptor {
         // SAFETY: the caller vouches for the target; the descriptor is alive.
         let status = unsafe {
             let room = room as i64;
-            (self.calls.get)(self.raw, attribute.number, kind, room, &raw mut count, target)
+            (self.calls.get)(
+                self.raw,
+                attribute.number,
+                kind,
+                room,
+                &raw mut count,
+                target,
+            )
         };
         self.calls
             .check("cudnnBackendGetAttribute", status, attribute.name)?;

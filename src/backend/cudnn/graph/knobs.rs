@@ -161,21 +161,17 @@ impl Sampler {
         }
     }
 
-    /// A base with some knobs changed; one in four with all of them.
+    /// A base with two to four knobs changed, or all of them one time in four.
     fn mutated(&mut self) -> Choice {
         let base = self.random.below(self.bases.len() as u64) as usize;
         let mut choice: BTreeMap<u32, i64> = self.bases[base].iter().copied().collect();
-        let all = self.random.below(4) == 0;
-        let changes = match all {
-            true => self.knobs.len() as u64,
-            false => 1 + self.random.below(3),
+        let changes = match self.random.below(4) {
+            0 => self.knobs.len(),
+            _ => 2 + self.random.below(3) as usize,
         };
-        for change in 0..changes {
-            let at = match all {
-                true => change,
-                false => self.random.below(self.knobs.len() as u64),
-            };
-            let knob = self.knobs[at as usize];
+        let mut knobs = self.knobs.clone();
+        self.random.shuffle(&mut knobs);
+        for knob in knobs.into_iter().take(changes) {
             choice.insert(knob.kind, self.draw(knob));
         }
         choice.into_iter().collect()
@@ -403,8 +399,8 @@ mod tests {
         let mut sampler = Sampler::new(&knobs, std::slice::from_ref(&base), 1);
         let list: Vec<Choice> = (0..200).filter_map(|_| sampler.combination()).collect();
         assert!(!list.contains(&base));
-        let near = |c: &&Choice| c.len() == 3 && c.iter().filter(|v| base.contains(v)).count() == 2;
-        assert!(list.iter().filter(near).count() > 10);
+        let near = |c: &&Choice| c.len() == 3 && c.iter().any(|v| base.contains(v));
+        assert!(list.iter().filter(near).count() > 20);
     }
 
     #[test]
@@ -436,7 +432,10 @@ mod tests {
             let back: KnobBudget = serde_json::from_str(&json).unwrap();
             assert_eq!(back.to_string(), text);
         }
-        assert_eq!("some".parse::<KnobBudget>().unwrap_err().position(), Some(0));
+        assert_eq!(
+            "some".parse::<KnobBudget>().unwrap_err().position(),
+            Some(0)
+        );
     }
 
     #[test]

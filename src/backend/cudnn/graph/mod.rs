@@ -31,6 +31,8 @@ mod offline_tests;
 mod operation;
 pub mod plan;
 pub mod planner;
+#[cfg(test)]
+mod sweep_tests;
 mod words;
 
 pub use coverage::Coverage;
@@ -211,9 +213,7 @@ pub fn list_offline(
     seed: u64,
 ) -> Vec<Listing> {
     match planner.prepare(problem) {
-        Ok(mut prepared) => {
-            planner.survey(&mut prepared, budget, seed, &mut Coverage::default())
-        }
+        Ok(mut prepared) => planner.survey(&mut prepared, budget, seed, &mut Coverage::default()),
         Err(failure) => vec![none(&failure)],
     }
 }

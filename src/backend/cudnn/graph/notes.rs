@@ -185,7 +185,10 @@ mod tests {
         let half = arithmetic(FP16, &[TENSOR_CORE]);
         assert_eq!((half.units, half.operands), (tensor, OperandRounding::None));
         let double = arithmetic(FP64, &[TENSOR_CORE]);
-        assert_eq!((double.units, double.operands), (Units::Simt, OperandRounding::None));
+        assert_eq!(
+            (double.units, double.operands),
+            (Units::Simt, OperandRounding::None)
+        );
     }
 
     #[test]

@@ -33,9 +33,7 @@ impl Target {
     ) -> Called<Draft> {
         match (self, handle, properties) {
             (Target::Handle(raw), Some(attribute), _) => draft.handle(attribute, *raw),
-            (Target::Properties(made), _, Some(attribute)) => {
-                draft.descriptors(attribute, &[made])
-            }
+            (Target::Properties(made), _, Some(attribute)) => draft.descriptors(attribute, &[made]),
             _ => Ok(draft),
         }
     }
@@ -122,12 +120,7 @@ fn operation(calls: &Rc<Calls>, problem: &ConvProblem) -> Called<Rc<Descriptor>>
 
 /// alpha and beta are doubles where the computation is, floats elsewhere, as
 /// with the legacy API.
-fn scale(
-    draft: Draft,
-    attribute: Attribute,
-    problem: &ConvProblem,
-    scale: Scale,
-) -> Called<Draft> {
+fn scale(draft: Draft, attribute: Attribute, problem: &ConvProblem, scale: Scale) -> Called<Draft> {
     match problem.compute {
         Compute::Fp64 => draft.double(attribute, scale.0),
         _ => draft.float(attribute, scale.0 as f32),

@@ -238,7 +238,12 @@ impl Survey<'_> {
 
     /// What each heuristic mode would run.
     fn first_choices(&mut self) {
-        let first: Vec<Ranked> = self.ranked.iter().filter(|r| r.rank == 0).cloned().collect();
+        let first: Vec<Ranked> = self
+            .ranked
+            .iter()
+            .filter(|r| r.rank == 0)
+            .cloned()
+            .collect();
         for ranked in first {
             self.list(ranked.engine, &ranked.choice);
         }
@@ -360,7 +365,8 @@ impl Survey<'_> {
             .is_ok();
         if !accepted {
             let direction = self.prepared.problem.direction.name();
-            self.coverage.note(direction, engine, choice, Event::Refused);
+            self.coverage
+                .note(direction, engine, choice, Event::Refused);
         }
         accepted
     }
@@ -534,7 +540,11 @@ mod tests {
         assert_eq!(capability("{\"deviceVer\":900}").unwrap(), (9, 0));
         assert_eq!(capability("{\"deviceVer\":1210}").unwrap(), (12, 1));
         for text in ["", "{}", "{\"deviceVer\":\"x\"}"] {
-            assert_eq!(capability(text).unwrap_err().kind(), ErrorKind::Usage, "{text}");
+            assert_eq!(
+                capability(text).unwrap_err().kind(),
+                ErrorKind::Usage,
+                "{text}"
+            );
         }
     }
 

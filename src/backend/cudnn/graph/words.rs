@@ -88,14 +88,14 @@ unsafe fn lines(mut start: *const c_char) -> String {
     }
 }
 
-/// The deepest reason in a message: the first one that says more than which
-/// inner call failed.
+/// The deepest reason in a message that says more than that an inner call
+/// failed, without the addresses some contain.
 fn reason(message: &str) -> Option<String> {
     message
         .lines()
         .filter_map(|line| line.split_once("Reason:"))
-        .map(|(_, reason)| reason.trim())
-        .find(|reason| !reason.is_empty())
+        .map(|(_, reason)| reason.split(" (stt=").next().unwrap_or(reason).trim())
+        .find(|reason| !reason.is_empty() && !reason.ends_with("()"))
         .map(str::to_owned)
 }
 
@@ -110,6 +110,12 @@ mod tests {
              \tWarning: CUDNN_STATUS_NOT_SUPPORTED; Reason: ptrDesc->finalize()\n";
         assert_eq!(reason(message).unwrap(), "'c' per group must be 1");
         assert_eq!(reason("nothing of the kind"), None);
+        assert_eq!(reason("a; Reason: core_engine.getStatus()"), None);
+        let searched = "a; Reason: no search results or none implementable (stt=1, cur=0x7f)";
+        assert_eq!(
+            reason(searched).unwrap(),
+            "no search results or none implementable"
+        );
     }
 
     #[test]
