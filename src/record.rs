@@ -10,7 +10,7 @@ use crate::judge::Verdict;
 pub const SCHEMA: u32 = 1;
 
 /// One trial. Field order is column order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// [`SCHEMA`].
     pub schema: u32,

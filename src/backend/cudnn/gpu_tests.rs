@@ -79,6 +79,7 @@ fn tolerance(problem: &ConvProblem, support: &Support, s_max: f64, s: f64, value
         panic!("only offered candidates run");
     };
     let sums = match arithmetic.accumulator {
+        Accumulator::Bf16 => BF16.unit_roundoff(),
         Accumulator::Fp16 => FP16.unit_roundoff(),
         Accumulator::Fp32 => FP32.unit_roundoff(),
         Accumulator::Fp64 => DType::Fp64.format().unit_roundoff(),

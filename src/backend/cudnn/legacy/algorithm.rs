@@ -171,13 +171,6 @@ pub fn same_as(
     }
 }
 
-/// Why a candidate that cuDNN accepts cannot be judged.
-pub fn unjudged(problem: &ConvProblem, algorithm: Algorithm) -> Option<&'static str> {
-    let bf16 = problem.result_type() == DType::Bf16;
-    (algorithm.atomics && bf16)
-        .then_some("atomic sums into a bf16 result: there is no bound for them")
-}
-
 fn operand_types(problem: &ConvProblem) -> [DType; 2] {
     problem.direction.operands().map(|role| problem.dtype(role))
 }
@@ -206,9 +199,9 @@ pub fn arithmetic(
         accumulator,
         units,
         partials: accumulator,
-        // Kernels for single precision are commonly built to flush; no double
-        // precision instruction can.
-        flush_to_zero: accumulator != Accumulator::Fp64,
+        // Kernels for single precision are commonly built to flush; double and
+        // half precision instructions keep subnormals.
+        flush_to_zero: accumulator == Accumulator::Fp32,
     }
 }
 
@@ -217,12 +210,12 @@ pub fn arithmetic(
 /// keeps single sums, half compute may keep half. Atomic sums go through the
 /// result tensor itself, and are rounded to its type each time.
 fn accumulator(problem: &ConvProblem, algorithm: Algorithm) -> Accumulator {
-    let half = matches!(problem.result_type(), DType::Fp16 | DType::Bf16);
-    match problem.compute {
-        Compute::Fp16 => Accumulator::Fp16,
-        _ if algorithm.atomics && half => Accumulator::Fp16,
-        Compute::Fp32 => Accumulator::Fp32,
-        Compute::Fp64 => Accumulator::Fp64,
+    match (problem.compute, problem.result_type()) {
+        (Compute::Fp16, _) => Accumulator::Fp16,
+        (_, DType::Fp16) if algorithm.atomics => Accumulator::Fp16,
+        (_, DType::Bf16) if algorithm.atomics => Accumulator::Bf16,
+        (Compute::Fp32, _) => Accumulator::Fp32,
+        (Compute::Fp64, _) => Accumulator::Fp64,
     }
 }
 
@@ -413,15 +406,10 @@ mod tests {
         };
         assert_eq!(of(0), Accumulator::Fp16);
         assert_eq!(of(1), Accumulator::Fp32);
-    }
-
-    #[test]
-    fn unjudged_only_atomics_into_bf16() {
-        let mut backward = problem(DType::Bf16);
-        backward.direction = Direction::BwdData;
-        assert!(unjudged(&backward, BACKWARD_DATA[0]).is_some());
-        assert_eq!(unjudged(&backward, BACKWARD_DATA[1]), None);
-        assert_eq!(unjudged(&problem(DType::Fp16), BACKWARD_DATA[0]), None);
+        backward.y_type = DType::Bf16;
+        backward.w_type = DType::Bf16;
+        let bf16 = arithmetic(&backward, BACKWARD_FILTER[0], MathType::Default, H200);
+        assert_eq!(bf16.accumulator, Accumulator::Bf16);
     }
 
     fn merged(dtype: DType, number: usize, machine: Machine, math: MathType) -> Option<MathType> {

@@ -352,12 +352,16 @@ pub fn refusal(problem: &ConvProblem) -> Option<String> {
             }
         }
     }
+    let beyond = |role| {
+        let sizes = [dims(problem, role), strides(problem, role)].concat();
+        ints(&sizes).is_none()
+    };
     [Role::X, Role::Y]
         .into_iter()
-        .find(|&role| ints(&strides(problem, role)).is_none())
+        .find(|&role| beyond(role))
         .map(|role| {
             format!(
-                "tensor {} has a stride beyond 2147483647, and the legacy API's strides are C ints",
+                "tensor {} has a size or stride beyond 2147483647, and the legacy API takes C ints",
                 role.name()
             )
         })

@@ -17,7 +17,7 @@ use crate::problem::ConvProblem;
 pub mod algorithm;
 pub mod calls;
 
-use algorithm::{Algorithm, Machine, algorithms, arithmetic, same_as, unjudged};
+use algorithm::{Algorithm, Machine, algorithms, arithmetic, same_as};
 use calls::{Described, Functions, refusal};
 
 /// The legacy API of an opened library.
@@ -74,9 +74,6 @@ impl Legacy {
     ) -> Support {
         if let Some((twin, why)) = same_as(problem, algorithm, self.machine, math) {
             return Support::Refused(format!("same as {}: {why}", twin.name()));
-        }
-        if let Some(why) = unjudged(problem, algorithm) {
-            return Support::Refused(why.to_owned());
         }
         match self.plan(session, problem, algorithm.number, math) {
             Ok((_, workspace)) => self.offered(problem, algorithm, math, workspace),

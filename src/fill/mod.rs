@@ -7,8 +7,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::problem::{ConvProblem, Role};
+use crate::problem::ConvProblem;
+
 use crate::tensor::Tensor;
+
+mod generate;
+
+use generate::tensor;
 
 /// A distribution and the seed of its streams. Text form `normal:7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -152,11 +157,6 @@ impl Inputs {
             prior: (problem.beta.0 != 0.0).then(|| tensor(problem, fill, result)),
         }
     }
-}
-
-fn tensor(problem: &ConvProblem, fill: Fill, role: Role) -> Tensor {
-    let _ = fill;
-    Tensor::from_fn(problem.dtype(role), &problem.dims(role), |_| 1.0)
 }
 
 impl fmt::Display for Fill {

@@ -1,4 +1,4 @@
-//! From what was seen to a verdict.
+//! The closed set of verdicts, with separate reasons.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,8 +69,11 @@ pub enum UntrustedReason {
     MostlyZero,
     /// The bound is as large as the values: nothing short of NaN would fail.
     BoundTooWide,
-    /// Non-finite data, where the family may spread it.
+    /// Nearly every output may rightly be non-finite: intermediate results may
+    /// overflow, or the family spreads non-finite data.
     NonFinite,
+    /// There is no bound for this family on this problem.
+    NoBound,
 }
 
 impl Verdict {
@@ -93,46 +96,4 @@ fn word(variant: &impl Serialize) -> String {
         Ok(serde_json::Value::String(name)) => name,
         other => unreachable!("unit variants serialise to strings, not {other:?}"),
     }
-}
-
-/// The worst output of a trial.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Worst {
-    /// Logical offset.
-    pub index: usize,
-    /// Correctly rounded value.
-    pub expected: f64,
-    /// What the library returned.
-    pub actual: f64,
-    /// Absolute bound on |actual − exact|; 0 where only the right bits pass.
-    pub bound: f64,
-}
-
-/// A verdict with the figures behind it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Judgement {
-    /// The verdict.
-    pub verdict: Verdict,
-    /// What is wrong, in words: repro line excluded.
-    pub detail: Option<String>,
-    /// Far outside what is usual, though inside the proven bound.
-    pub suspect: bool,
-    /// Judged outputs.
-    pub judged: u64,
-    /// Judged outputs outside their bound, or not the right bits.
-    pub wrong: u64,
-    /// Share of nonzero products, 0 to 1.
-    pub nonzero_share: f64,
-    /// Share of judged outputs with S above zero, 0 to 1.
-    pub power_share: f64,
-    /// Median smallest relative change that would have been seen.
-    pub detectable: Option<f64>,
-    /// Largest error in ulps of the result type, over finite outputs.
-    pub max_ulp: Option<f64>,
-    /// Largest error as a share of its bound.
-    pub max_ratio: Option<f64>,
-    /// The output with the largest ratio, wrong ones first.
-    pub worst: Option<Worst>,
-    /// Outputs whose verdict needed the arbiter.
-    pub arbitrated: u64,
 }
