@@ -4,7 +4,9 @@
 //! Sources: the descriptions of cudnnBackendNumericalNote_t in NVIDIA's API
 //! reference, and for what the notes mean in practice measurements on an H200
 //! with cuDNN 9.19 (fp32 data: TENSOR_CORE alone computes in TF32, together
-//! with DOWN_CONVERT_INPUTS through fp16).
+//! with DOWN_CONVERT_INPUTS through fp16; 16-bit data:
+//! REDUCED_PRECISION_REDUCTION stores partial sums of a split reduction in 16
+//! bits, and together with NONDETERMINISTIC adds them up in the result itself).
 
 use crate::bound::{Accumulator, Arithmetic, Family, Generation, OperandRounding, Units};
 use crate::dtype::DType;
@@ -48,7 +50,7 @@ impl Declared<'_> {
             operands: self.operands(problem, family),
             accumulator,
             units: self.units(problem),
-            partials: accumulator,
+            partials: self.partials(problem).unwrap_or(accumulator),
             // Only single-precision instructions have a flush mode that
             // compilers set; half precision has one that they do not.
             flush_to_zero: accumulator == Accumulator::Fp32,
@@ -112,12 +114,34 @@ impl Declared<'_> {
     }
 
     fn accumulator(&self, problem: &ConvProblem) -> Accumulator {
+        let half = problem.result_type() == DType::Fp16;
         match problem.compute {
             Compute::Fp64 => Accumulator::Fp64,
             Compute::Fp16 => Accumulator::Fp16,
-            Compute::Fp32 if self.has(REDUCED_PRECISION_REDUCTION) => Accumulator::Fp16,
+            // Atomic sums are rounded to the result's type at every step.
+            Compute::Fp32 if self.atomic() && half => Accumulator::Fp16,
             Compute::Fp32 => Accumulator::Fp32,
         }
+    }
+
+    /// The type of partial sums, where it is narrower than the compute type.
+    fn partials(&self, problem: &ConvProblem) -> Option<Accumulator> {
+        let narrow = match (problem.compute, problem.result_type()) {
+            (Compute::Fp64, _) => Accumulator::Fp32,
+            (_, DType::Bf16) => Accumulator::Bf16,
+            _ => Accumulator::Fp16,
+        };
+        self.has(REDUCED_PRECISION_REDUCTION).then_some(narrow)
+    }
+
+    fn atomic(&self) -> bool {
+        self.has(REDUCED_PRECISION_REDUCTION) && self.has(NONDETERMINISTIC)
+    }
+
+    /// Why results of an engine that declares this cannot be judged.
+    pub fn unjudged(&self, problem: &ConvProblem) -> Option<&'static str> {
+        (self.atomic() && problem.result_type() == DType::Bf16)
+            .then_some("atomic sums into a bf16 result: there is no bound for them")
     }
 
     /// Double-precision tensor cores round every step like scalar units.
@@ -127,18 +151,6 @@ impl Declared<'_> {
         } else {
             Units::Simt
         }
-    }
-}
-
-/// The tensor cores of a compute capability; where there are none, no engine
-/// declares any.
-pub fn generation(capability: (u32, u32)) -> Generation {
-    match capability {
-        (7, _) => Generation::Volta,
-        (8, _) => Generation::Ampere,
-        // sm_100 and sm_103 follow sm_90; later ones were not measured.
-        (9 | 10, _) => Generation::Hopper,
-        _ => Generation::Unknown,
     }
 }
 
@@ -192,11 +204,28 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_reduced_reduction_sums_in_half() {
-        let reduced = arithmetic(FP16, &[TENSOR_CORE, REDUCED_PRECISION_REDUCTION]);
-        assert_eq!(reduced.accumulator, Accumulator::Fp16);
-        assert_eq!(reduced.partials, Accumulator::Fp16);
-        assert!(!reduced.flush_to_zero);
+    fn arithmetic_reduced_reduction_stores_partial_sums_in_16_bits() {
+        let reduced = [TENSOR_CORE, REDUCED_PRECISION_REDUCTION];
+        let half = arithmetic(FP16, &reduced);
+        assert_eq!(half.accumulator, Accumulator::Fp32);
+        assert_eq!(half.partials, Accumulator::Fp16);
+        let bf16 = arithmetic("fwd c=4 k=4 in=8 ker=3 type=bf16", &reduced);
+        assert_eq!(bf16.partials, Accumulator::Bf16);
+        assert_eq!(arithmetic(FP64, &reduced).partials, Accumulator::Fp32);
+    }
+
+    #[test]
+    fn arithmetic_atomic_sums_round_to_the_result() {
+        let atomic = [REDUCED_PRECISION_REDUCTION, NONDETERMINISTIC];
+        assert_eq!(arithmetic(FP16, &atomic).accumulator, Accumulator::Fp16);
+        assert_eq!(arithmetic(FP32, &atomic).accumulator, Accumulator::Fp32);
+        let declared = Declared {
+            notes: &atomic,
+            generation: Generation::Hopper,
+        };
+        let bf16 = "bwd_data c=4 k=4 in=8 ker=3 type=bf16".parse().unwrap();
+        assert!(declared.unjudged(&bf16).is_some());
+        assert_eq!(declared.unjudged(&FP16.parse().unwrap()), None);
     }
 
     #[test]
@@ -227,11 +256,5 @@ mod tests {
         };
         assert!(declared(&[0, 4]).nondeterministic());
         assert!(!declared(&[0, 1, 2, 3, 5]).nondeterministic());
-    }
-
-    #[test]
-    fn generation_unmeasured_gpus_are_unknown() {
-        assert_eq!(generation((9, 0)), Generation::Hopper);
-        assert_eq!(generation((12, 0)), Generation::Unknown);
     }
 }

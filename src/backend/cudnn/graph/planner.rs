@@ -5,6 +5,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use super::super::driver::Called;
+use super::super::legacy::algorithm::Machine;
 use super::super::library::{Cudnn, Version};
 use super::super::search::Surroundings;
 use super::super::session::Session;
@@ -16,13 +17,13 @@ use super::engine::Engine;
 use super::heuristics::{self, Mode, Ranked};
 use super::knobs::{FEW, KnobBudget, SAMPLED, Sampler, SplitMix, combinations, every_combination};
 use super::names::{attribute as at, kind};
-use super::notes::{Declared, generation};
+use super::notes::Declared;
 use super::operation::{self, Target, as_2d};
 use super::plan::{self, Choice, Plan};
 use crate::backend::{Listing, Support};
 use crate::bound::Generation;
 use crate::candidate::Candidate;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::problem::ConvProblem;
 
 /// The first cuDNN that plans without a GPU.
@@ -31,6 +32,9 @@ pub const DEVICELESS: Version = Version {
     minor: 8,
     patch: 0,
 };
+
+/// Maxwell, the oldest GPU that any cuDNN 9 runs on, as cuDNN numbers them.
+const OLDEST_GPU: u32 = 500;
 
 /// How many refused choices in a row end the sampling of an engine.
 const PATIENCE: u32 = 256;
@@ -68,6 +72,7 @@ impl Planner {
         let cudnn = Rc::new(Cudnn::load(&around, &mut Vec::new())?);
         check_deviceless(cudnn.version)?;
         let capability = capability(properties)?;
+        check_known(&cudnn, capability)?;
         let calls = Calls::look_up(&cudnn)?;
         let made = Draft::new(&calls, kind::DEVICEPROP)
             .and_then(|draft| draft.text(at::DEVICEPROP_JSON_REPRESENTATION, properties))
@@ -409,6 +414,9 @@ impl Survey<'_> {
             notes: &engine.numerical,
             generation: self.planner.generation,
         };
+        if let Some(why) = declared.unjudged(&self.prepared.problem) {
+            return Support::Refused(why.to_owned());
+        }
         Support::Offered {
             arithmetic: declared.arithmetic(&self.prepared.problem),
             workspace,
@@ -505,14 +513,55 @@ fn capability(properties: &str) -> Result<(u32, u32)> {
     Ok((number / 100, number % 100 / 10))
 }
 
+/// A failure to take device properties: theirs, or the machine's.
 fn unusable(failure: &Failure, version: Version) -> Error {
-    Error::new(
-        ErrorKind::Usage,
-        format!(
-            "cuDNN {version} does not take these device properties, which may be of a GPU or a \
-             cuDNN it does not know: {failure}"
-        ),
-    )
+    if declines(failure) {
+        return Error::usage(format!(
+            "cuDNN {version} does not take these device properties: they are not what cuDNN wrote \
+             on a GPU, or another version of it did ({failure})"
+        ));
+    }
+    Error::environment(format!(
+        "cuDNN {version} cannot plan without a GPU here: {failure}. From 9.27 on it wants the \
+         driver's libcuda.so.1 even so"
+    ))
+}
+
+/// The library plans for any number, so GPUs beyond the last it knows of must
+/// be refused here.
+fn check_known(cudnn: &Cudnn, capability: (u32, u32)) -> Result<()> {
+    // SAFETY: size_t (void), since 9.0.
+    let newest = unsafe {
+        cudnn
+            .library
+            .optional::<unsafe extern "C" fn() -> usize>("cudnnGetMaxDeviceVersion")
+    };
+    let Some(newest) = newest else {
+        return Ok(());
+    };
+    // SAFETY: takes nothing.
+    let newest = unsafe { newest() } as u32;
+    if (OLDEST_GPU..=newest).contains(&(capability.0 * 100 + capability.1 * 10)) {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "cuDNN {} does not know compute capability {}.{}: the newest it knows is {}.{}",
+        cudnn.version,
+        capability.0,
+        capability.1,
+        newest / 100,
+        newest % 100 / 10
+    )))
+}
+
+/// The tensor cores of a compute capability; where there are none, no engine
+/// declares any.
+fn generation(capability: (u32, u32)) -> Generation {
+    let machine = Machine {
+        capability,
+        tf32_forbidden: false,
+    };
+    machine.generation().unwrap_or(Generation::Unknown)
 }
 
 /// A seed for one problem from the user's.
@@ -525,6 +574,7 @@ fn mix(seed: u64, text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn refusal_scales_must_be_single_precision() {

@@ -353,37 +353,3 @@ fn properties_are_captured_and_usable() {
     assert_eq!(indices(&here), indices(&there));
     assert!(!indices(&here).is_empty());
 }
-
-#[test]
-#[ignore]
-fn explore_blend() {
-    let text = std::fs::read_to_string("/work/.device/4/sweep.txt").unwrap();
-    let mut tally: BTreeMap<String, [usize; 3]> = BTreeMap::new();
-    let mut done = 0;
-    for l in text.lines().filter(|l| l.starts_with("FINDING") && l.contains("WRONG") && l.contains("fill=normal")) {
-        let parts: Vec<&str> = l.split('\t').collect();
-        if !(parts[1].contains("alpha") || parts[1].contains("beta")) && !parts[2].contains("DOWN") { continue; }
-        let repro: crate::candidate::Repro = parts[1].parse().unwrap();
-        let p = &repro.problem;
-        let i = inputs(p, Data::Reals, repro.fill.seed);
-        let mut q = p.clone(); q.alpha = crate::problem::Scale(1.0); q.beta = crate::problem::Scale(0.0);
-        let idx: usize = parts[3].split('[').nth(1).unwrap().split(']').next().unwrap().parse().unwrap();
-        let actual: f64 = parts[3].split("] ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
-        let g = Geometry::new(&q);
-        let (a, b) = (i.first.to_f64(), i.second.to_f64());
-        let down = parts[2].contains("DOWN");
-        let r = |v: f64| if down { FP16.round(v) } else { v };
-        let mut acc = 0.0; g.for_each_product(idx, |x, y| acc += r(a[x]) * r(b[y]));
-        let prior = i.prior.as_ref().map_or(0.0, |t| t.get(idx));
-        let mid = if down { FP16 } else { p.result_type().format() };
-        let out = p.result_type().format();
-        let once = out.round(p.alpha.0 * acc + p.beta.0 * prior);
-        let twice = out.round(p.alpha.0 * mid.round(acc) + p.beta.0 * prior);
-        let blended = out.round(mid.round(p.alpha.0 * acc) + p.beta.0 * prior);
-        let near = |v: f64| (v - actual).abs() <= out.ulp(actual) * 0.51 ;
-        let e = tally.entry(format!("{} {} {} {}", p.direction.name(), p.type_text(), p.compute.name(), parts[2].split("+heur").next().unwrap())).or_default();
-        e[0] += usize::from(near(once)); e[1] += usize::from(near(twice) || near(blended)); e[2] += 1;
-        if !near(twice) && !near(blended) && done < 30 { done += 1; println!("{} | {} once {once} twice {twice} blended {blended} acc {acc} prior {prior} actual {actual}", parts[1], parts[2]); }
-    }
-    for (k, v) in tally { println!("{k}: once {} twice {} of {}", v[0], v[1], v[2]); }
-}
