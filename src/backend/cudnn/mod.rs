@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::backend::{Backend, Combination, Listing, RunOptions};
+use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
@@ -72,6 +72,16 @@ trait Api {
     /// As [`Backend::candidates`].
     fn candidates(&mut self, session: &Session, problem: &ConvProblem) -> Result<Vec<Listing>>;
 
+    /// As [`Backend::support`].
+    fn support(
+        &mut self,
+        session: &Session,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+    ) -> Result<Support> {
+        crate::backend::find(self.candidates(session, problem)?, candidate)
+    }
+
     /// As [`Backend::run`].
     fn run(
         &mut self,
@@ -125,6 +135,11 @@ impl Backend for CudnnBackend {
         Ok(listings)
     }
 
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        self.session.enter()?;
+        owner(&mut self.apis, candidate)?.support(&self.session, problem, candidate)
+    }
+
     fn run(
         &mut self,
         inputs: &Inputs,
@@ -132,19 +147,19 @@ impl Backend for CudnnBackend {
         options: &RunOptions,
     ) -> Result<Outcome> {
         self.session.enter()?;
-        let api = self
-            .apis
-            .iter_mut()
-            .find(|api| api.owns(candidate))
-            .ok_or_else(|| not_ours(candidate))?;
+        let api = owner(&mut self.apis, candidate)?;
         api.run(&self.session, &mut self.bench, inputs, candidate, options)
     }
 }
 
-fn not_ours(candidate: &Candidate) -> Error {
-    Error::usage(format!(
-        "the cudnn backend, as opened, has no candidate '{candidate}'"
-    ))
+fn owner<'a>(apis: &'a mut [Box<dyn Api>], candidate: &Candidate) -> Result<&'a mut Box<dyn Api>> {
+    apis.iter_mut()
+        .find(|api| api.owns(candidate))
+        .ok_or_else(|| {
+            Error::usage(format!(
+                "the cudnn backend, as opened, has no candidate '{candidate}'"
+            ))
+        })
 }
 
 #[cfg(test)]

@@ -275,7 +275,7 @@ pub struct SplitMix(pub u64);
 
 impl SplitMix {
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -286,7 +286,7 @@ impl SplitMix {
     /// A number below `bound`, which is above 0; the bias of at most
     /// bound / 2^64 does not matter here.
     pub fn below(&mut self, bound: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.word()) * u128::from(bound)) >> 64) as u64
     }
 
     /// Puts a list in any order.

@@ -31,6 +31,7 @@ mod offline_tests;
 mod operation;
 pub mod plan;
 pub mod planner;
+pub mod survey;
 #[cfg(test)]
 mod sweep_tests;
 mod words;
@@ -41,6 +42,7 @@ pub use planner::{Planner, Prepared};
 
 use coverage::Event;
 use plan::Plan;
+use survey::survey;
 
 /// The graph API of an opened library.
 pub struct Graph {
@@ -127,11 +129,32 @@ impl Api for Graph {
             Ok(prepared) => prepared,
             Err(failure) => return Ok(vec![none(&failure)]),
         };
-        let listings =
-            self.planner
-                .survey(&mut prepared, self.budget, self.seed, &mut self.coverage);
+        let listings = survey(
+            &self.planner,
+            &mut prepared,
+            self.budget,
+            self.seed,
+            &mut self.coverage,
+        );
         self.prepared = Some(prepared);
         Ok(listings)
+    }
+
+    fn support(
+        &mut self,
+        _: &Session,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+    ) -> Result<Support> {
+        let (index, knobs) = parts(candidate)?;
+        let mut prepared = match self.prepared(problem) {
+            Ok(prepared) => prepared,
+            Err(failure) => return Ok(Support::Refused(failure.to_string())),
+        };
+        check_index(index, &prepared, &self.planner)?;
+        let support = self.planner.support(&mut prepared, index, knobs);
+        self.prepared = Some(prepared);
+        Ok(support)
     }
 
     fn run(
@@ -142,16 +165,14 @@ impl Api for Graph {
         candidate: &Candidate,
         options: &RunOptions,
     ) -> Result<Outcome> {
-        let Candidate::Engine { index, knobs } = candidate else {
-            return Err(Error::usage(format!("'{candidate}' is not an engine")));
-        };
+        let (index, knobs) = parts(candidate)?;
         let start = Instant::now();
         let mut prepared = match self.prepared(&inputs.problem) {
             Ok(prepared) => prepared,
             Err(failure) => return Ok(failure.into_outcome(true)),
         };
-        check_index(*index, &prepared, &self.planner)?;
-        let plan = self.planner.plan(&mut prepared, *index, knobs);
+        check_index(index, &prepared, &self.planner)?;
+        let plan = self.planner.plan(&mut prepared, index, knobs);
         self.prepared = Some(prepared);
         let plan = match plan {
             Ok(plan) => plan,
@@ -174,8 +195,15 @@ impl Api for Graph {
             _ => Event::Failed,
         };
         let direction = inputs.problem.direction.name();
-        self.coverage.note(direction, *index, knobs, event);
+        self.coverage.note(direction, index, knobs, event);
         Ok(outcome)
+    }
+}
+
+fn parts(candidate: &Candidate) -> Result<(i64, &[(u32, i64)])> {
+    match candidate {
+        Candidate::Engine { index, knobs } => Ok((*index, knobs)),
+        _ => Err(Error::usage(format!("'{candidate}' is not an engine"))),
     }
 }
 
@@ -213,7 +241,13 @@ pub fn list_offline(
     seed: u64,
 ) -> Vec<Listing> {
     match planner.prepare(problem) {
-        Ok(mut prepared) => planner.survey(&mut prepared, budget, seed, &mut Coverage::default()),
+        Ok(mut prepared) => survey(
+            planner,
+            &mut prepared,
+            budget,
+            seed,
+            &mut Coverage::default(),
+        ),
         Err(failure) => vec![none(&failure)],
     }
 }

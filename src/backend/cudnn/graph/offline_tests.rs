@@ -155,7 +155,7 @@ fn survey_all_tries_every_value_of_small_knobs() {
     let problem: ConvProblem = "fwd c=2 k=2 in=3x3 ker=1x1 type=fp64".parse().unwrap();
     let mut prepared = planner.prepare(&problem).unwrap();
     let mut coverage = Coverage::default();
-    planner.survey(&mut prepared, KnobBudget::All, 0, &mut coverage);
+    survey(&planner, &mut prepared, KnobBudget::All, 0, &mut coverage);
     let rows = coverage.rows();
     let mut checked = 0;
     for engine in prepared.engines().filter(|e| combinations(&e.knobs) > 1) {

@@ -1,6 +1,6 @@
 //! All engines of a problem, on a GPU or for one known by its properties only.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -11,18 +11,15 @@ use super::super::search::Surroundings;
 use super::super::session::Session;
 use super::super::status::{Failure, Meaning};
 use super::calls::Calls;
-use super::coverage::{Coverage, Event};
 use super::descriptor::{Descriptor, Draft};
 use super::engine::Engine;
 use super::heuristics::{self, Mode, Ranked};
-use super::knobs::{FEW, KnobBudget, SAMPLED, Sampler, SplitMix, combinations, every_combination};
 use super::names::{attribute as at, kind};
 use super::notes::Declared;
 use super::operation::{self, Target, as_2d};
 use super::plan::{self, Choice, Plan};
-use crate::backend::{Listing, Support};
+use crate::backend::Support;
 use crate::bound::Generation;
-use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::problem::ConvProblem;
 
@@ -35,9 +32,6 @@ pub const DEVICELESS: Version = Version {
 
 /// Maxwell, the oldest GPU that any cuDNN 9 runs on, as cuDNN numbers them.
 const OLDEST_GPU: u32 = 500;
-
-/// How many refused choices in a row end the sampling of an engine.
-const PATIENCE: u32 = 256;
 
 /// Asks the library about engines, for one GPU.
 pub struct Planner {
@@ -53,6 +47,7 @@ pub struct Prepared {
     graph: Rc<Descriptor>,
     engines: Vec<Called<Engine>>,
     plans: HashMap<(i64, Choice), Called<Rc<Plan>>>,
+    ranked: Option<Rc<[Ranked]>>,
 }
 
 impl Planner {
@@ -129,6 +124,7 @@ impl Planner {
                 .collect(),
             graph,
             plans: HashMap::new(),
+            ranked: None,
         })
     }
 
@@ -161,43 +157,63 @@ impl Planner {
         plan::from_json(&self.calls, &self.target, &json).ok()
     }
 
-    /// The heuristics' lists; a mode that fails has none.
-    pub fn heuristics(&self, prepared: &Prepared) -> Vec<Ranked> {
-        Mode::ALL
-            .into_iter()
-            .flat_map(|mode| {
-                heuristics::ask(&self.calls, &self.target, &prepared.graph, mode)
-                    .unwrap_or_default()
-            })
-            .collect()
+    /// The heuristics' lists, asked for once; a mode that fails has none.
+    pub fn heuristics(&self, prepared: &mut Prepared) -> Rc<[Ranked]> {
+        let graph = &prepared.graph;
+        let ask = |mode| heuristics::ask(&self.calls, &self.target, graph, mode);
+        let ranked = prepared.ranked.get_or_insert_with(|| {
+            let lists = Mode::ALL.into_iter().map(ask);
+            lists.flat_map(Called::unwrap_or_default).collect()
+        });
+        Rc::clone(ranked)
     }
 
-    /// Every engine with its own knobs, the heuristics' first choices, and more
-    /// knob choices as `budget` allows.
-    pub fn survey(
-        &self,
-        prepared: &mut Prepared,
-        budget: KnobBudget,
-        seed: u64,
-        coverage: &mut Coverage,
-    ) -> Vec<Listing> {
-        let ranked = self.heuristics(prepared);
-        let mut survey = Survey {
-            planner: self,
-            seed: mix(seed, &prepared.problem.to_string()),
-            prepared,
-            ranked,
-            coverage,
-            listings: Vec::new(),
+    /// Whether the library takes a choice of an engine, and what it declares;
+    /// builds the plan.
+    pub fn support(&self, prepared: &mut Prepared, engine: i64, choice: &[(u32, i64)]) -> Support {
+        let workspace = match self.plan(prepared, engine, choice) {
+            Ok(plan) => plan.workspace as u64,
+            Err(failure) if declines(&failure) => return Support::Refused(failure.to_string()),
+            // Not a refusal: offered, so that running it records the failure.
+            Err(_) => 0,
         };
-        survey.defaults();
-        survey.first_choices();
-        match budget {
-            KnobBudget::Default => {}
-            KnobBudget::Count(count) => survey.sample(count as usize),
-            KnobBudget::All => survey.everything(),
+        let ranks = self.ranks(prepared, engine, choice);
+        match prepared.engine(engine) {
+            Ok(engine) => self.declared(&prepared.problem, engine, workspace, ranks),
+            Err(failure) => Support::Refused(failure.to_string()),
         }
-        survey.listings
+    }
+
+    fn declared(
+        &self,
+        problem: &ConvProblem,
+        engine: &Engine,
+        workspace: u64,
+        ranks: Vec<String>,
+    ) -> Support {
+        let declared = Declared {
+            notes: &engine.numerical,
+            generation: self.generation,
+        };
+        if let Some(why) = declared.unjudged(problem) {
+            return Support::Refused(why.to_owned());
+        }
+        Support::Offered {
+            arithmetic: declared.arithmetic(problem),
+            workspace,
+            nondeterministic: declared.nondeterministic(),
+            notes: engine.notes().into_iter().chain(ranks).collect(),
+        }
+    }
+
+    /// Where the heuristics have a choice, such as `heur_a:3`. An engine's own
+    /// knobs are in no list but the fallback's.
+    fn ranks(&self, prepared: &mut Prepared, engine: i64, choice: &[(u32, i64)]) -> Vec<String> {
+        self.heuristics(prepared)
+            .iter()
+            .filter(|ranked| ranked.engine == engine && ranked.choice == choice)
+            .map(|ranked| format!("heur_{}:{}", ranked.mode.name(), ranked.rank))
+            .collect()
     }
 }
 
@@ -220,223 +236,6 @@ impl Prepared {
     /// The engines that take the problem.
     pub fn engines(&self) -> impl Iterator<Item = &Engine> {
         self.engines.iter().flatten()
-    }
-}
-
-/// One pass over a problem's engines.
-struct Survey<'a> {
-    planner: &'a Planner,
-    prepared: &'a mut Prepared,
-    ranked: Vec<Ranked>,
-    seed: u64,
-    coverage: &'a mut Coverage,
-    listings: Vec<Listing>,
-}
-
-impl Survey<'_> {
-    /// Every engine as the library would run it; refused ones with its words.
-    fn defaults(&mut self) {
-        for index in 0..self.prepared.count() as i64 {
-            self.list(index, &Choice::new());
-        }
-    }
-
-    /// What each heuristic mode would run.
-    fn first_choices(&mut self) {
-        let first: Vec<Ranked> = self
-            .ranked
-            .iter()
-            .filter(|r| r.rank == 0)
-            .cloned()
-            .collect();
-        for ranked in first {
-            self.list(ranked.engine, &ranked.choice);
-        }
-    }
-
-    /// `count` more choices: heuristics' and sampled ones in turn.
-    fn sample(&mut self, count: usize) {
-        let mut random = SplitMix(self.seed);
-        let mut samplers = self.samplers();
-        random.shuffle(&mut samplers);
-        let mut rest: Vec<Ranked> = self.ranked.iter().filter(|r| r.rank > 0).cloned().collect();
-        random.shuffle(&mut rest);
-        let end = self.offered() + count;
-        let mut turn = 0;
-        while self.offered() < end && !(samplers.is_empty() && rest.is_empty()) {
-            match rest.pop().filter(|_| turn % 2 == 0) {
-                Some(ranked) => drop(self.list(ranked.engine, &ranked.choice)),
-                None if samplers.is_empty() => {}
-                None => {
-                    let at = turn / 2 % samplers.len();
-                    let (index, sampler) = &mut samplers[at];
-                    let combine = random.below(2) == 0;
-                    if !self.draw(*index, sampler, combine) {
-                        drop(samplers.remove(at));
-                    }
-                }
-            }
-            turn += 1;
-        }
-    }
-
-    /// Lists one more accepted choice of a sampler; false when it has no more.
-    fn draw(&mut self, engine: i64, sampler: &mut Sampler, combine: bool) -> bool {
-        for _ in 0..PATIENCE {
-            let choice = match combine {
-                true => sampler.combination().or_else(|| sampler.single()),
-                false => sampler.single().or_else(|| sampler.combination()),
-            };
-            let Some(choice) = choice else {
-                return false;
-            };
-            let accepted = self.accepts(engine, &choice) && self.list(engine, &choice);
-            sampler.learn(&choice, accepted);
-            if accepted {
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Everything the budget `all` stands for.
-    fn everything(&mut self) {
-        for ranked in self.ranked.clone() {
-            self.list(ranked.engine, &ranked.choice);
-        }
-        for (index, mut sampler) in self.samplers() {
-            let knobs = self.knobs(index);
-            if combinations(&knobs) <= FEW {
-                for choice in every_combination(&knobs) {
-                    if self.accepts(index, &choice) {
-                        self.list(index, &choice);
-                    }
-                }
-                continue;
-            }
-            while let Some(choice) = sampler.single() {
-                let accepted = self.accepts(index, &choice) && self.list(index, &choice);
-                sampler.learn(&choice, accepted);
-            }
-            for _ in 0..SAMPLED {
-                if !self.draw(index, &mut sampler, true) {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// A sampler for every engine that has knobs to choose.
-    fn samplers(&self) -> Vec<(i64, Sampler)> {
-        let mut bases: BTreeMap<i64, Vec<Choice>> = BTreeMap::new();
-        for ranked in &self.ranked {
-            bases
-                .entry(ranked.engine)
-                .or_default()
-                .push(ranked.choice.clone());
-        }
-        self.prepared
-            .engines()
-            .filter(|engine| combinations(&engine.knobs) > 1)
-            .map(|engine| {
-                let seed = self.seed ^ SplitMix(engine.index as u64).next();
-                let bases = bases.remove(&engine.index).unwrap_or_default();
-                (engine.index, Sampler::new(&engine.knobs, &bases, seed))
-            })
-            .collect()
-    }
-
-    fn knobs(&self, engine: i64) -> Vec<super::engine::Knob> {
-        self.prepared
-            .engine(engine)
-            .map(|engine| engine.knobs.clone())
-            .unwrap_or_default()
-    }
-
-    fn offered(&self) -> usize {
-        self.listings
-            .iter()
-            .filter(|listing| matches!(listing.support, Support::Offered { .. }))
-            .count()
-    }
-
-    /// Whether the library accepts a choice; cheap, and refusals are only
-    /// counted, since most of the sampled choices are.
-    fn accepts(&mut self, engine: i64, choice: &Choice) -> bool {
-        let accepted = self
-            .prepared
-            .engine(engine)
-            .and_then(|engine| plan::configuration(&self.planner.calls, engine, choice))
-            .is_ok();
-        if !accepted {
-            let direction = self.prepared.problem.direction.name();
-            self.coverage
-                .note(direction, engine, choice, Event::Refused);
-        }
-        accepted
-    }
-
-    /// Builds the plan of a choice and lists it unless it is listed; whether it
-    /// is offered.
-    fn list(&mut self, engine: i64, choice: &Choice) -> bool {
-        let candidate = Candidate::Engine {
-            index: engine,
-            knobs: choice.clone(),
-        };
-        if self.listings.iter().any(|l| l.candidate == candidate) {
-            return false;
-        }
-        let plan = self.planner.plan(self.prepared, engine, choice);
-        let support = match self.prepared.engine(engine) {
-            Ok(engine) => self.support(engine, choice, &plan),
-            Err(failure) => Support::Refused(failure.to_string()),
-        };
-        let offered = matches!(support, Support::Offered { .. });
-        let event = if offered {
-            Event::Accepted
-        } else {
-            Event::Refused
-        };
-        let direction = self.prepared.problem.direction.name();
-        self.coverage.note(direction, engine, choice, event);
-        self.listings.push(Listing { candidate, support });
-        offered
-    }
-
-    fn support(&self, engine: &Engine, choice: &Choice, plan: &Called<Rc<Plan>>) -> Support {
-        let workspace = match plan {
-            Ok(plan) => plan.workspace as u64,
-            Err(failure) if declines(failure) => return Support::Refused(failure.to_string()),
-            // Not a refusal: offered, so that running it records the failure.
-            Err(_) => 0,
-        };
-        let declared = Declared {
-            notes: &engine.numerical,
-            generation: self.planner.generation,
-        };
-        if let Some(why) = declared.unjudged(&self.prepared.problem) {
-            return Support::Refused(why.to_owned());
-        }
-        Support::Offered {
-            arithmetic: declared.arithmetic(&self.prepared.problem),
-            workspace,
-            nondeterministic: declared.nondeterministic(),
-            notes: engine
-                .notes()
-                .into_iter()
-                .chain(self.ranks(engine.index, choice))
-                .collect(),
-        }
-    }
-
-    /// Where the heuristics have a choice, such as `heur_a:3`. An engine's own
-    /// knobs are in no list but the fallback's.
-    fn ranks(&self, engine: i64, choice: &Choice) -> Vec<String> {
-        self.ranked
-            .iter()
-            .filter(|ranked| ranked.engine == engine && ranked.choice == *choice)
-            .map(|ranked| format!("heur_{}:{}", ranked.mode.name(), ranked.rank))
-            .collect()
     }
 }
 
@@ -564,13 +363,6 @@ fn generation(capability: (u32, u32)) -> Generation {
     machine.generation().unwrap_or(Generation::Unknown)
 }
 
-/// A seed for one problem from the user's.
-fn mix(seed: u64, text: &str) -> u64 {
-    text.bytes().fold(SplitMix(seed).next(), |state, byte| {
-        SplitMix(state ^ u64::from(byte)).next()
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -605,12 +397,5 @@ mod tests {
             error.to_string(),
             "cuDNN 9.7.0 cannot plan without a GPU: 9.8 or later can"
         );
-    }
-
-    #[test]
-    fn mix_differs_by_seed_and_text() {
-        assert_ne!(mix(1, "a"), mix(2, "a"));
-        assert_ne!(mix(1, "a"), mix(1, "b"));
-        assert_eq!(mix(1, "a"), mix(1, "a"));
     }
 }
