@@ -72,6 +72,11 @@ trait Api {
     /// As [`Backend::candidates`].
     fn candidates(&mut self, session: &Session, problem: &ConvProblem) -> Result<Vec<Listing>>;
 
+    /// Which engines and knob values were tried so far.
+    fn coverage(&self) -> Vec<graph::Row> {
+        Vec::new()
+    }
+
     /// As [`Backend::support`].
     fn support(
         &mut self,
@@ -118,6 +123,13 @@ impl CudnnBackend {
             bench: Bench::default(),
             session,
         })
+    }
+}
+
+impl CudnnBackend {
+    /// Which engines and knob values were tried since it was opened.
+    pub fn coverage(&self) -> Vec<graph::Row> {
+        self.apis.iter().flat_map(|api| api.coverage()).collect()
     }
 }
 

@@ -19,29 +19,30 @@ use crate::outcome::{Outcome, Repeat};
 use crate::problem::ConvProblem;
 
 mod calls;
-pub mod coverage;
+mod coverage;
 mod descriptor;
-pub mod engine;
-pub mod heuristics;
-pub mod knobs;
-pub mod names;
-pub mod notes;
+mod engine;
+mod heuristics;
+mod knobs;
+mod names;
+mod notes;
 #[cfg(test)]
 mod offline_tests;
 mod operation;
-pub mod plan;
-pub mod planner;
-pub mod survey;
+mod plan;
+mod planner;
+mod survey;
 #[cfg(test)]
 mod sweep_tests;
 mod words;
 
-pub use coverage::Coverage;
+pub use coverage::{Coverage, Row};
 pub use knobs::KnobBudget;
-pub use planner::{Planner, Prepared};
+pub use planner::Planner;
 
 use coverage::Event;
 use plan::Plan;
+use planner::Prepared;
 use survey::survey;
 
 /// The graph API of an opened library.
@@ -64,11 +65,6 @@ impl Graph {
             coverage: Coverage::default(),
             prepared: None,
         })
-    }
-
-    /// What was tried so far.
-    pub fn coverage(&self) -> &Coverage {
-        &self.coverage
     }
 
     /// Takes the prepared problem out, or prepares `problem` anew.
@@ -122,6 +118,10 @@ fn contract(failure: Failure) -> Failure {
 impl Api for Graph {
     fn owns(&self, candidate: &Candidate) -> bool {
         matches!(candidate, Candidate::Engine { .. })
+    }
+
+    fn coverage(&self) -> Vec<Row> {
+        self.coverage.rows()
     }
 
     fn candidates(&mut self, _: &Session, problem: &ConvProblem) -> Result<Vec<Listing>> {

@@ -114,13 +114,13 @@ impl Declared<'_> {
     }
 
     fn accumulator(&self, problem: &ConvProblem) -> Accumulator {
-        let half = problem.result_type() == DType::Fp16;
-        match problem.compute {
-            Compute::Fp64 => Accumulator::Fp64,
-            Compute::Fp16 => Accumulator::Fp16,
+        match (problem.compute, problem.result_type()) {
+            (Compute::Fp64, _) => Accumulator::Fp64,
             // Atomic sums are rounded to the result's type at every step.
-            Compute::Fp32 if self.atomic() && half => Accumulator::Fp16,
-            Compute::Fp32 => Accumulator::Fp32,
+            (_, DType::Bf16) if self.atomic() => Accumulator::Bf16,
+            (_, DType::Fp16) if self.atomic() => Accumulator::Fp16,
+            (Compute::Fp16, _) => Accumulator::Fp16,
+            (Compute::Fp32, _) => Accumulator::Fp32,
         }
     }
 
@@ -136,12 +136,6 @@ impl Declared<'_> {
 
     fn atomic(&self) -> bool {
         self.has(REDUCED_PRECISION_REDUCTION) && self.has(NONDETERMINISTIC)
-    }
-
-    /// Why results of an engine that declares this cannot be judged.
-    pub fn unjudged(&self, problem: &ConvProblem) -> Option<&'static str> {
-        (self.atomic() && problem.result_type() == DType::Bf16)
-            .then_some("atomic sums into a bf16 result: there is no bound for them")
     }
 
     /// Double-precision tensor cores round every step like scalar units.
@@ -219,13 +213,9 @@ mod tests {
         let atomic = [REDUCED_PRECISION_REDUCTION, NONDETERMINISTIC];
         assert_eq!(arithmetic(FP16, &atomic).accumulator, Accumulator::Fp16);
         assert_eq!(arithmetic(FP32, &atomic).accumulator, Accumulator::Fp32);
-        let declared = Declared {
-            notes: &atomic,
-            generation: Generation::Hopper,
-        };
-        let bf16 = "bwd_data c=4 k=4 in=8 ker=3 type=bf16".parse().unwrap();
-        assert!(declared.unjudged(&bf16).is_some());
-        assert_eq!(declared.unjudged(&FP16.parse().unwrap()), None);
+        let bf16 = "bwd_data c=4 k=4 in=8 ker=3 type=bf16";
+        assert_eq!(arithmetic(bf16, &atomic).accumulator, Accumulator::Bf16);
+        assert_eq!(arithmetic(bf16, &atomic).units, Units::Simt);
     }
 
     #[test]

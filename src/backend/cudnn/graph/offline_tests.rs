@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use super::knobs::combinations;
 use super::*;
 use crate::bound::{Accumulator, OperandRounding, Units};
+use crate::candidate::Repro;
 use crate::error::ErrorKind;
 
 const H200: &str = include_str!("properties/h200.json");
@@ -267,5 +268,36 @@ fn offline_gpus_the_library_does_not_know_are_usage_errors() {
         let error = open(&properties).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Usage);
         assert!(error.to_string().contains("does not know"), "{error}");
+    }
+}
+
+/// The committed cases parse, and where the library is the one they were found
+/// with, it still takes their plans.
+#[test]
+fn corpus_lines_parse_and_their_plans_are_taken() {
+    let corpus = include_str!("../../../../tests/corpus/cudnn-9.19.0-sm90.txt");
+    let repros: Vec<Repro> = corpus
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            let repro: Repro = line.parse().unwrap();
+            assert_eq!(repro.to_string(), line);
+            repro
+        })
+        .collect();
+    assert!(repros.len() > 20);
+    let Some(planner) = h200().filter(|p| p.version().to_string() == "9.19.0") else {
+        return;
+    };
+    for repro in &repros {
+        let Some(Candidate::Engine { index, knobs }) = &repro.via else {
+            panic!("{repro} names no engine");
+        };
+        let mut prepared = planner.prepare(&repro.problem).unwrap();
+        let plan = planner.plan(&mut prepared, *index, knobs).map(drop);
+        // Engines that ask the GPU or its driver are missing without one.
+        let missing = plan.as_ref().is_err_and(planner::declines);
+        assert!(plan.is_ok() || missing, "{repro}: {plan:?}");
+        println!("{repro}: {plan:?}");
     }
 }

@@ -52,7 +52,7 @@ pub struct Prepared {
 
 impl Planner {
     /// A planner for the GPU of `session`, which must outlive it.
-    pub fn on(session: &Session) -> Result<Planner> {
+    pub(in crate::backend::cudnn) fn on(session: &Session) -> Result<Planner> {
         Ok(Planner {
             calls: Calls::look_up(session.cudnn())?,
             target: Target::Handle(session.handle()),
@@ -95,13 +95,13 @@ impl Planner {
     }
 
     /// The functions.
-    pub fn calls(&self) -> &Rc<Calls> {
+    pub(in crate::backend::cudnn) fn calls(&self) -> &Rc<Calls> {
         &self.calls
     }
 
     /// Asks for every engine of `problem`. A 1D problem is asked about as a 2D
     /// one when no engine takes it as it is.
-    pub fn prepare(&self, problem: &ConvProblem) -> Called<Prepared> {
+    pub(in crate::backend::cudnn) fn prepare(&self, problem: &ConvProblem) -> Called<Prepared> {
         if let Some(words) = refusal(problem) {
             return Err(refused("operation", words));
         }
@@ -129,7 +129,7 @@ impl Planner {
     }
 
     /// The plan of a choice, built once.
-    pub fn plan(
+    pub(in crate::backend::cudnn) fn plan(
         &self,
         prepared: &mut Prepared,
         engine: i64,
@@ -152,13 +152,13 @@ impl Planner {
 
     /// Rebuilds a plan from its own JSON; `None` when it cannot be written or
     /// read as such, which engines may decline.
-    pub fn reread(&self, plan: &Plan) -> Option<Plan> {
+    pub(in crate::backend::cudnn) fn reread(&self, plan: &Plan) -> Option<Plan> {
         let json = plan.json().ok()?;
         plan::from_json(&self.calls, &self.target, &json).ok()
     }
 
     /// The heuristics' lists, asked for once; a mode that fails has none.
-    pub fn heuristics(&self, prepared: &mut Prepared) -> Rc<[Ranked]> {
+    pub(in crate::backend::cudnn) fn heuristics(&self, prepared: &mut Prepared) -> Rc<[Ranked]> {
         let graph = &prepared.graph;
         let ask = |mode| heuristics::ask(&self.calls, &self.target, graph, mode);
         let ranked = prepared.ranked.get_or_insert_with(|| {
@@ -170,7 +170,12 @@ impl Planner {
 
     /// Whether the library takes a choice of an engine, and what it declares;
     /// builds the plan.
-    pub fn support(&self, prepared: &mut Prepared, engine: i64, choice: &[(u32, i64)]) -> Support {
+    pub(in crate::backend::cudnn) fn support(
+        &self,
+        prepared: &mut Prepared,
+        engine: i64,
+        choice: &[(u32, i64)],
+    ) -> Support {
         let workspace = match self.plan(prepared, engine, choice) {
             Ok(plan) => plan.workspace as u64,
             Err(failure) if declines(&failure) => return Support::Refused(failure.to_string()),
@@ -195,9 +200,6 @@ impl Planner {
             notes: &engine.numerical,
             generation: self.generation,
         };
-        if let Some(why) = declared.unjudged(problem) {
-            return Support::Refused(why.to_owned());
-        }
         Support::Offered {
             arithmetic: declared.arithmetic(problem),
             workspace,

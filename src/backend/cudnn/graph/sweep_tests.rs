@@ -2,8 +2,9 @@
 //!
 //! `cargo test --lib sweep_tests -- --ignored --nocapture`. Settings:
 //! `CONVFUZZ_SWEEP_SECONDS`, `CONVFUZZ_SWEEP_SEED`, `CONVFUZZ_SWEEP_KNOBS`; for
-//! given problems only, `CONVFUZZ_SWEEP_LINES` (a file of them), where a `via`
-//! narrows a line to one candidate; and `CONVFUZZ_SWEEP_CURRENT`, a file that
+//! given problems only, `CONVFUZZ_SWEEP_LINES` (a file of lines; those that are
+//! empty or begin with # are skipped), where a `via` narrows a line to one
+//! candidate; and `CONVFUZZ_SWEEP_CURRENT`, a file that
 //! holds the line being run, for when it ends the process.
 
 use std::fs;
@@ -209,7 +210,10 @@ fn sweep_every_plan_is_right() {
     let (mut tally, start) = (Tally::default(), Instant::now());
     let given = setting("LINES").map(|path| fs::read_to_string(path).unwrap());
     let mut random = SplitMix(seed);
-    let mut lines = given.iter().flat_map(|text| text.lines());
+    let mut lines = given
+        .iter()
+        .flat_map(|text| text.lines())
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     while start.elapsed() < limit {
         let (problem, via) = match (&given, lines.next()) {
             (None, _) => (problem(&mut random), None),
