@@ -11,6 +11,7 @@ pub mod finding;
 pub mod geometry;
 pub mod judge;
 pub mod line;
+pub mod lowering;
 pub mod oracle;
 pub mod outcome;
 pub mod problem;

@@ -10,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
 pub mod cudnn;
+pub mod host;
 
 /// What every record of a run was made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -267,7 +267,14 @@ fn integer_range(problem: &ConvProblem, role: Role) -> (u64, f64) {
     let limit = exp2(problem.compute.dtype().format().precision);
     let per_term = limit / problem.reduction_length() as f64;
     let exact = problem.dtype(role).format().precision.min(8);
-    let amplitude = per_term.sqrt().clamp(1.0, exp2(exact) - 1.0);
+    let mut amplitude = per_term.sqrt().clamp(1.0, exp2(exact) - 1.0);
+    if problem.result_type().format().emax < 100 {
+        // Sums are to round in a half-precision result, not to overflow it: their
+        // deviation is about amplitude²·sqrt(K)/3.
+        let quarter = problem.result_type().format().max_finite() / 4.0;
+        let fitting = (3.0 * quarter / (problem.reduction_length() as f64).sqrt()).sqrt();
+        amplitude = amplitude.min(fitting).max(1.0);
+    }
     let first = problem.direction.operands()[0] == role;
     let density = if first {
         (0.5 * per_term).min(1.0)

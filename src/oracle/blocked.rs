@@ -23,11 +23,11 @@ use super::kernel::{
     CHANNELS, Dispatched, LANES, PatchRow, Sums, WeightRow, add_products, add_products_twice,
     dispatch,
 };
-use super::lowering::Lowering;
 use super::{Class, Decided, Output, Value};
 use crate::dtype::{DType, exp2};
 use crate::fill::Inputs;
 use crate::geometry::Geometry;
+use crate::lowering::{Base, Lowering};
 use crate::tensor::Tensor;
 
 /// Panels of LANES positions per task.
@@ -466,7 +466,7 @@ struct Patches {
     panels: usize,
     /// Per position: offsets per inner index, and the base.
     offsets: Vec<Vec<Option<usize>>>,
-    bases: Vec<super::lowering::Base>,
+    bases: Vec<Base>,
     /// Per position: products that are not with padding.
     valid: Vec<u64>,
 }

@@ -14,7 +14,6 @@ use crate::problem::Role;
 pub mod arbiter;
 mod blocked;
 mod kernel;
-mod lowering;
 mod sample;
 mod value;
 
