@@ -4,6 +4,7 @@
 //! cuDNN 9.8, for one that is known by its properties only; [`Graph`] runs
 //! their plans.
 
+use std::rc::Rc;
 use std::time::Instant;
 
 use super::Api;
@@ -73,6 +74,23 @@ impl Graph {
             Some(same) if same.problem == *problem => Ok(same),
             _ => self.planner.prepare(problem),
         }
+    }
+
+    /// The plan of a choice. An `Err` is the user's mistake.
+    fn plan(
+        &mut self,
+        problem: &ConvProblem,
+        index: i64,
+        knobs: &[(u32, i64)],
+    ) -> Result<Called<Rc<Plan>>> {
+        let mut prepared = match self.prepared(problem) {
+            Ok(prepared) => prepared,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        check_index(index, &prepared, &self.planner)?;
+        let plan = self.planner.plan(&mut prepared, index, knobs);
+        self.prepared = Some(prepared);
+        Ok(plan)
     }
 
     fn observe(
@@ -167,26 +185,18 @@ impl Api for Graph {
     ) -> Result<Outcome> {
         let (index, knobs) = parts(candidate)?;
         let start = Instant::now();
-        let mut prepared = match self.prepared(&inputs.problem) {
-            Ok(prepared) => prepared,
-            Err(failure) => return Ok(failure.into_outcome(true)),
-        };
-        check_index(index, &prepared, &self.planner)?;
-        let plan = self.planner.plan(&mut prepared, index, knobs);
-        self.prepared = Some(prepared);
-        let plan = match plan {
+        let plan = match self.plan(&inputs.problem, index, knobs)? {
             Ok(plan) => plan,
             Err(failure) => {
                 session.survived(&failure);
                 return Ok(failure.into_outcome(true));
             }
         };
-        let planning = start.elapsed();
         let beta = inputs.problem.beta.0;
         let extra = [Repeat::PlanFromJson];
         let setup = Setup {
             workspace: plan.workspace,
-            planning,
+            planning: start.elapsed(),
             repeats: &repeats(options.repeats, plan.workspace, beta, &extra),
         };
         let outcome = self.observe(session, bench, inputs, &plan, &setup)?;
