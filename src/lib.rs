@@ -3,6 +3,7 @@
 
 pub mod backend;
 pub mod bound;
+pub mod campaign;
 pub mod candidate;
 pub mod cli;
 pub mod dtype;
@@ -20,3 +21,4 @@ pub mod record;
 pub mod report;
 pub mod strategy;
 pub mod tensor;
+pub mod trial;

@@ -57,6 +57,11 @@ impl From<&CudnnArgs> for CudnnOptions {
 }
 
 impl BackendArgs {
+    /// The planted fault, if any.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
+    }
+
     /// The backend that is asked for, options checked against one another.
     pub fn spec(&self) -> Result<BackendSpec> {
         Ok(BackendSpec {

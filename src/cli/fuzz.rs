@@ -27,6 +27,7 @@ use crate::report::environment::{Ending, Environment};
 use crate::report::folder::{self, Folder};
 use crate::report::summary::Summary;
 use crate::strategy::Limits;
+use crate::trial::TrialOptions;
 
 /// Cases when neither --cases nor --time is given.
 const DEFAULT_CASES: u64 = 200;
@@ -187,7 +188,18 @@ impl Fuzz {
             jobs: self.jobs.map_or_else(default_jobs, usize::from),
             timeout: self.timeout,
             repeats: self.repeats,
+            outputs: TrialOptions::default().outputs,
+            regressions: self.regressions(),
+            program: None,
         })
+    }
+
+    /// Where failing seeds are kept: a checkout of convfuzz has the folder. A
+    /// planted fault's failures are no news.
+    fn regressions(&self) -> Option<PathBuf> {
+        let folder = Path::new("proptest-regressions");
+        let wanted = self.backend.fault().is_none() && folder.is_dir();
+        wanted.then(|| folder.join("fuzz.txt"))
     }
 
     fn cases(&self) -> Option<u64> {

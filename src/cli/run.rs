@@ -119,6 +119,7 @@ impl Run {
     fn trials(&self, repro: &Repro, backend: &mut Measured<'_>) -> Result<Vec<Trial>> {
         let options = TrialOptions {
             repeats: self.repeats,
+            ..TrialOptions::default()
         };
         let mut records = Vec::new();
         trial::run_case(backend, repro, &options, &mut |event| {

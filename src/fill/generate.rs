@@ -191,7 +191,7 @@ impl<'a> Generator<'a> {
     fn large_then_small(&self, i: usize) -> f64 {
         let (stride, len) = self.axis;
         let jitter = 0.5 + 0.5 * self.stream.unit(i, 0);
-        if i / stride % len == 0 {
+        if (i / stride).is_multiple_of(len) {
             jitter
         } else {
             jitter * exp2(-12)
@@ -227,7 +227,7 @@ impl<'a> Generator<'a> {
     /// the first operand replaced.
     fn placed(&self, i: usize, special: f64) -> f64 {
         let certain = self.stream.word(0, 6) % self.len as u64 == i as u64;
-        let chosen = certain || self.stream.word(i, 7) % 1024 == 0;
+        let chosen = certain || self.stream.word(i, 7).is_multiple_of(1024);
         if self.part == Part::First && chosen {
             special
         } else {

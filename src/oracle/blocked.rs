@@ -322,7 +322,7 @@ impl Dispatched for Task<'_> {
                     let block = &mut blocks[channel_block * panels + panel];
                     self.accumulate(block, &patches, (channel_block, panel), (start, end));
                     if self.pass.method == Method::FixedPoint
-                        && (end == depth || end % LIMB_FLUSH == 0)
+                        && (end == depth || end.is_multiple_of(LIMB_FLUSH))
                     {
                         block.flush();
                     }

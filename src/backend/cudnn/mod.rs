@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 
-use crate::backend::{Backend, Combination, Listing, RunOptions};
+use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
@@ -14,6 +14,7 @@ use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
 pub mod driver;
+pub mod graph;
 pub mod legacy;
 pub mod library;
 pub mod memory;
@@ -24,6 +25,7 @@ pub mod search;
 pub mod session;
 pub mod status;
 
+pub use graph::KnobBudget;
 pub use probe::{Probe, probe};
 
 use observe::Bench;
@@ -38,6 +40,10 @@ pub struct CudnnOptions {
     pub device: usize,
     /// Which of cuDNN's APIs.
     pub apis: Apis,
+    /// How many knob choices of engines are run.
+    pub knobs: KnobBudget,
+    /// Seed of the sampled knob choices.
+    pub seed: u64,
 }
 
 /// Which of cuDNN's APIs candidates come from.
@@ -66,6 +72,21 @@ trait Api {
     /// As [`Backend::candidates`].
     fn candidates(&mut self, session: &Session, problem: &ConvProblem) -> Result<Vec<Listing>>;
 
+    /// Which engines and knob values were tried so far.
+    fn coverage(&self) -> Vec<graph::Row> {
+        Vec::new()
+    }
+
+    /// As [`Backend::support`].
+    fn support(
+        &mut self,
+        session: &Session,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+    ) -> Result<Support> {
+        crate::backend::find(self.candidates(session, problem)?, candidate)
+    }
+
     /// As [`Backend::run`].
     fn run(
         &mut self,
@@ -93,11 +114,22 @@ impl CudnnBackend {
         if options.apis.legacy {
             apis.push(Box::new(legacy::Legacy::new(&session)?));
         }
+        if options.apis.engines {
+            let graph = graph::Graph::new(&session, options.knobs, options.seed)?;
+            apis.push(Box::new(graph));
+        }
         Ok(CudnnBackend {
             apis,
             bench: Bench::default(),
             session,
         })
+    }
+}
+
+impl CudnnBackend {
+    /// Which engines and knob values were tried since it was opened.
+    pub fn coverage(&self) -> Vec<graph::Row> {
+        self.apis.iter().flat_map(|api| api.coverage()).collect()
     }
 }
 
@@ -115,6 +147,11 @@ impl Backend for CudnnBackend {
         Ok(listings)
     }
 
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        self.session.enter()?;
+        owner(&mut self.apis, candidate)?.support(&self.session, problem, candidate)
+    }
+
     fn run(
         &mut self,
         inputs: &Inputs,
@@ -122,19 +159,19 @@ impl Backend for CudnnBackend {
         options: &RunOptions,
     ) -> Result<Outcome> {
         self.session.enter()?;
-        let api = self
-            .apis
-            .iter_mut()
-            .find(|api| api.owns(candidate))
-            .ok_or_else(|| not_ours(candidate))?;
+        let api = owner(&mut self.apis, candidate)?;
         api.run(&self.session, &mut self.bench, inputs, candidate, options)
     }
 }
 
-fn not_ours(candidate: &Candidate) -> Error {
-    Error::usage(format!(
-        "the cudnn backend, as opened, has no candidate '{candidate}'"
-    ))
+fn owner<'a>(apis: &'a mut [Box<dyn Api>], candidate: &Candidate) -> Result<&'a mut Box<dyn Api>> {
+    apis.iter_mut()
+        .find(|api| api.owns(candidate))
+        .ok_or_else(|| {
+            Error::usage(format!(
+                "the cudnn backend, as opened, has no candidate '{candidate}'"
+            ))
+        })
 }
 
 #[cfg(test)]

@@ -671,7 +671,7 @@ fn filter_layout(site: &Site<'_>, _: usize, index: &mut [usize]) {
 // Sums.
 
 fn alternate_order(site: &Site<'_>, _: usize, sum: f64, row: &Prepared, patch: &Prepared) -> f64 {
-    if site.run % 2 == 0 {
+    if site.run.is_multiple_of(2) {
         return sum;
     }
     let reversed = |p: &Prepared| p.values().iter().rev().copied().collect::<Vec<f64>>();

@@ -96,7 +96,7 @@ impl<T: Scalar> Transforms<T> {
             let stride: usize = self.size[axis + 1..].iter().product();
             let mut line = vec![Complex::new(T::zero(), T::zero()); len];
             for start in 0..data.len() {
-                if start / stride % len != 0 {
+                if !(start / stride).is_multiple_of(len) {
                     continue;
                 }
                 for (i, cell) in line.iter_mut().enumerate() {
