@@ -368,6 +368,79 @@ fn interrupt_once_writes_everything_and_exits_130() {
 }
 
 #[test]
+fn interrupt_twice_quits_at_once_and_leaves_no_hung_worker() {
+    let out = TempDir::new().unwrap();
+    // One problem in 20 hangs: soon both workers do.
+    let hang = [
+        "--time",
+        "5m",
+        "--timeout",
+        "5m",
+        "--fault",
+        "hang",
+        "--seed",
+        "1",
+    ];
+    let mut child = convfuzz(&fuzz(text(out.path()), &hang))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut seen = 0;
+    wait_for("hung workers", || {
+        let now = fs::metadata(out.path().join(folder::TRIALS)).map_or(0, |m| m.len());
+        sleep(Duration::from_millis(700));
+        let stuck = now > 0 && now == seen;
+        seen = now;
+        stuck
+    });
+    let workers = children(child.id());
+    assert_eq!(workers.len(), 2);
+    interrupt(&child);
+    sleep(Duration::from_millis(700));
+    assert_eq!(
+        child.try_wait().unwrap(),
+        None,
+        "the first waits for trials"
+    );
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    wait_for("the end of the workers", || {
+        let alive = |id: &u32| Path::new(&format!("/proc/{id}/exe")).read_link().is_ok();
+        !workers.iter().any(alive)
+    });
+    trials(out.path());
+}
+
+/// Processes started by process `id`, as the kernel lists them.
+fn children(id: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+    let list = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).ok();
+    let texts: Vec<_> = tasks.flatten().filter_map(list).collect();
+    texts
+        .iter()
+        .flat_map(|text| text.split_whitespace().map(|w| w.parse().unwrap()))
+        .collect()
+}
+
+#[test]
+fn fuzz_candidate_that_kills_its_worker_costs_one_trial_each_time() {
+    let out = TempDir::new().unwrap();
+    let fault = ["--cases", "60", "--seed", "2", "--fault", "abort"];
+    let output = run(&fuzz(text(out.path()), &fault));
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    let failures = read::trials(&out.path().join(folder::FAILURES)).unwrap();
+    assert!(!failures.is_empty());
+    for failure in &failures {
+        assert_eq!(failure.verdict, "crashed", "{failure:?}");
+        assert!(failure.candidate.ends_with("!abort"), "{failure:?}");
+    }
+    let other = |t: &TrialRecord| !t.candidate.ends_with("!abort") && t.verdict == "passed";
+    assert!(trials(out.path()).iter().any(other));
+    assert!(stdout(&output).contains("workers were replaced"));
+}
+
+#[test]
 fn killed_run_keeps_its_trials_and_says_it_did_not_end() {
     let out = TempDir::new().unwrap();
     let mut child = started(out.path());

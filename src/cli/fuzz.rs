@@ -135,6 +135,10 @@ struct Report<'a> {
     folder: &'a Path,
     interrupted: bool,
     combination: &'a Combination,
+    cases: u64,
+    replayed: u64,
+    workers_replaced: u64,
+    quarantined: &'a [String],
     summary: &'a Summary,
     findings: Vec<FindingEntry>,
 }
@@ -165,7 +169,7 @@ impl Fuzz {
         ));
         let ran = campaign::run(&plan, &mut recorder, &stop);
         let interrupted = stop.load(Ordering::SeqCst);
-        let ended = recorder.finish(ran.map(|_| interrupted))?;
+        let ended = recorder.finish(ran, interrupted)?;
         if self.json {
             terminal.json(&ended.report(plan.seed, interrupted, &combination))?;
         } else {
@@ -272,6 +276,7 @@ struct Recorder {
 /// What a campaign came to.
 struct Ended {
     folder: PathBuf,
+    campaign: campaign::Summary,
     summary: Summary,
     findings: Findings,
 }
@@ -295,18 +300,19 @@ impl Sink for Recorder {
 
 impl Recorder {
     /// Writes the end of the run, also after an error, which it then returns.
-    fn finish(self, ran: Result<bool>) -> Result<Ended> {
+    fn finish(self, ran: Result<campaign::Summary>, interrupted: bool) -> Result<Ended> {
         self.progress.finish();
         let folder = self.folder.path().to_owned();
-        let written = self.folder.finish(match ran {
-            Ok(false) => Ending::Completed,
-            Ok(true) => Ending::Interrupted,
-            Err(_) => Ending::Error,
+        let written = self.folder.finish(match (&ran, interrupted) {
+            (Err(_), _) => Ending::Error,
+            (Ok(_), true) => Ending::Interrupted,
+            (Ok(_), false) => Ending::Completed,
         });
-        ran?;
+        let campaign = ran?;
         written?;
         Ok(Ended {
             folder,
+            campaign,
             summary: self.summary,
             findings: self.findings,
         })
@@ -325,6 +331,10 @@ impl Ended {
             folder: &self.folder,
             interrupted,
             combination,
+            cases: self.campaign.cases,
+            replayed: self.campaign.replayed,
+            workers_replaced: self.campaign.replaced,
+            quarantined: &self.campaign.quarantined,
             summary: &self.summary,
             findings: self.findings.iter().map(FindingEntry::new).collect(),
         }
@@ -338,25 +348,46 @@ impl Ended {
         terminal.print(&self.closing(seed, interrupted))
     }
 
+    /// The last words: what it comes to, where the time went, how to repeat it.
     fn closing(&self, seed: u64, interrupted: bool) -> String {
-        let (tally, summary) = (&self.summary.tally, &self.summary);
-        let verdict = match (tally.bad(), tally.passed) {
-            (0, 0) => "nothing failed, but nothing passed either: this run proves nothing".into(),
-            (0, _) => "nothing failed".to_owned(),
-            (bad, _) => format!("{bad} trials failed, {} findings", self.findings.len()),
-        };
+        let (tally, campaign) = (&self.summary.tally, &self.campaign);
         let stopped = if interrupted {
             " before it was stopped"
         } else {
             ""
         };
-        format!(
-            "\n{} trials{stopped}: {verdict}.\nTime: {:.1} s in the library, {:.1} s in data, oracle and judging.\nSeed {seed}. Results: {}",
+        let mut lines = vec![format!(
+            "\n{} trials of {} cases ({} replayed){stopped}: {}.",
             tally.trials,
-            summary.library_ms / 1e3,
-            summary.own_ms / 1e3,
-            self.folder.display()
-        )
+            campaign.cases,
+            campaign.replayed,
+            self.verdict()
+        )];
+        if campaign.replaced > 0 {
+            lines.push(format!("{} workers were replaced.", campaign.replaced));
+        }
+        for candidate in &campaign.quarantined {
+            lines.push(format!(
+                "Left out after it ended too many workers: {candidate}"
+            ));
+        }
+        lines.push(format!(
+            "Time: {:.1} s in the library, {:.1} s in data, oracle and judging.",
+            self.summary.library_ms / 1e3,
+            self.summary.own_ms / 1e3
+        ));
+        let folder = self.folder.display();
+        lines.push(format!("Seed {seed}. Results: {folder}"));
+        lines.join("\n")
+    }
+
+    fn verdict(&self) -> String {
+        let tally = &self.summary.tally;
+        match (tally.bad(), tally.passed) {
+            (0, 0) => "nothing failed, but nothing passed either: this run proves nothing".into(),
+            (0, _) => "nothing failed".to_owned(),
+            (bad, _) => format!("{bad} trials failed, {} findings", self.findings.len()),
+        }
     }
 }
 
