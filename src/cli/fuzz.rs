@@ -226,7 +226,7 @@ impl LimitArgs {
             limits.types = self.dtype.clone();
         }
         if !self.dims.is_empty() {
-            limits.ranks = self.dims.iter().copied().collect();
+            limits.ranks = self.dims.clone();
         }
         if !self.direction.is_empty() {
             limits.directions = self.direction.clone();
