@@ -58,7 +58,7 @@ pub fn run_case(
     options: &TrialOptions,
     on: &mut dyn FnMut(Event),
 ) -> Result<()> {
-    let listings = backend.candidates(&repro.problem)?;
+    let listings = listings(backend, repro)?;
     run_listed(backend, repro, &listings, options, on)
 }
 
@@ -70,21 +70,20 @@ pub fn run_listed(
     options: &TrialOptions,
     on: &mut dyn FnMut(Event),
 ) -> Result<()> {
-    let chosen = chosen(backend, repro, listings)?;
     let mut done = Vec::new();
     let mut data = None;
-    for listing in chosen {
+    for listing in listings {
         if options.skip.contains(&listing.candidate.to_string()) {
             continue;
         }
         match &listing.support {
-            Support::Refused(why) => done.push(refused(repro, &listing, why)),
+            Support::Refused(why) => done.push(refused(repro, listing, why)),
             Support::Offered { .. } => {
                 if data.is_none() {
                     data = Some(Data::new(repro, options)?);
                 }
                 let data = data.as_mut().expect("just made");
-                done.push(data.trial(backend, repro, &listing, options, on)?);
+                done.push(data.trial(backend, repro, listing, options, on)?);
             }
         }
     }
@@ -92,38 +91,14 @@ pub fn run_listed(
     Ok(())
 }
 
-/// The candidates to run: all, or the named one even if it is not listed.
-fn chosen(backend: &dyn Backend, repro: &Repro, listings: &[Listing]) -> Result<Vec<Listing>> {
-    let Some(via) = &repro.via else {
-        return Ok(listings.to_vec());
-    };
-    let same = |listing: &&Listing| {
-        listing.candidate == *via
-            || unplanted(&listing.candidate) == *via
-            || listing.candidate == unplanted(via)
-    };
-    let listing = listings.iter().find(same).ok_or_else(|| {
-        let names: Vec<_> = listings.iter().map(|l| l.candidate.to_string()).collect();
-        Error::usage(format!(
-            "{via} is none of the candidates of the {} backend: {}",
-            backend.combination().backend,
-            names.join(", ")
-        ))
-    })?;
-    Ok(vec![Listing {
-        candidate: via.clone(),
-        support: listing.support.clone(),
-    }])
-}
-
-/// The candidate without a planted fault.
-fn unplanted(candidate: &Candidate) -> Candidate {
-    match candidate {
-        Candidate::Host { algorithm, .. } => Candidate::Host {
-            algorithm: algorithm.clone(),
-            fault: None,
-        },
-        other => other.clone(),
+/// The candidates of a case: all of the problem's, or the one it names.
+pub fn listings(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>> {
+    match &repro.via {
+        None => backend.candidates(&repro.problem),
+        Some(candidate) => Ok(vec![Listing {
+            candidate: candidate.clone(),
+            support: backend.support(&repro.problem, candidate)?,
+        }]),
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::cudnn::{Apis, CudnnBackend, CudnnOptions};
+use super::cudnn::{Apis, CudnnBackend, CudnnOptions, KnobBudget};
 use super::host::{HostBackend, HostOptions};
 use super::{Backend, cudnn};
 use crate::error::Result;
@@ -33,6 +33,12 @@ pub struct BackendSpec {
     pub library: Option<PathBuf>,
     /// CUDA's ordinal of the GPU.
     pub device: usize,
+    /// Which of cuDNN's APIs.
+    pub apis: Apis,
+    /// Knob choices per engine.
+    pub knobs: KnobBudget,
+    /// Seeds the choice of knobs.
+    pub seed: u64,
 }
 
 /// Opens the backend. A planted fault means the host; `auto` settles for the
@@ -65,7 +71,9 @@ fn cudnn_options(spec: &BackendSpec) -> CudnnOptions {
     CudnnOptions {
         library: spec.library.clone(),
         device: spec.device,
-        apis: Apis::default(),
+        apis: spec.apis,
+        knobs: spec.knobs,
+        seed: spec.seed,
     }
 }
 

@@ -23,16 +23,18 @@ pub struct ImageNorms {
     per_plane: usize,
 }
 
+/// Elements of a transform, at most: images are padded to a good size, less than
+/// twice the linear convolution's extent, or to a fixed tile.
+pub fn length(problem: &ConvProblem) -> f64 {
+    (0..problem.rank())
+        .map(|d| problem.padded_extent(d) + problem.kernel_extent(d))
+        .map(|extent| 2.0 * extent.max(LARGEST_TILE) as f64)
+        .product()
+}
+
 /// Relative error of the transforms: 12·u·log2 N.
 pub fn transform_error(problem: &ConvProblem, u: f64) -> Upper {
-    // Images are padded to a good transform size, less than twice the linear
-    // convolution's extent, or to a fixed tile.
-    let length: f64 = (0..problem.rank())
-        .map(|d| {
-            2.0 * (problem.padded_extent(d) + problem.kernel_extent(d)).max(LARGEST_TILE) as f64
-        })
-        .product();
-    Upper::of(PERCIVAL) * Upper::of(u) * Upper::of(length.log2().max(1.0).next_up())
+    Upper::of(PERCIVAL) * Upper::of(u) * Upper::of(length(problem).log2().next_up())
 }
 
 impl ImageNorms {

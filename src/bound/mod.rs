@@ -14,7 +14,7 @@
 //! | tensor core: one step | t·2^−F·S + 2^−23·S for t products | derived from truncation to 2^(E−F) |
 //! | tensor core, fp16 result | 2^−11 a product | round to nearest, the same sources |
 //! | operands below a format's range in a step | 2^−F·2^emin·max | exponents are clamped at emin, the same sources |
-//! | narrower partial sums | (q−1)·u·S, q ≤ 64 slices | derived; range of CUDNN_KNOB_TYPE_SPLIT_K |
+//! | narrower partial sums | (q−1)·u·S, q ≤ 2048 slices | derived; range of CUDNN_KNOB_TYPE_SPLIT_K |
 //! | operands rounded to p bits | 2·2^(1−p) + 2^(2−2p), truncation allowed | derived |
 //! | Winograd | u·(2n_B + 2n_G + 1 + C + 2n_A)·W per tile | Barabasz et al., ACM TOMS 46(4), 2020 |
 //! | transforms stored in a narrower type | 2·u·W | derived: data and filter once each |
@@ -205,7 +205,7 @@ impl Bounds {
                 0
             },
             epilogue: Epilogue::new(problem, arithmetic),
-            overflow: Overflow::new(arithmetic, a, b),
+            overflow: Overflow::new(problem, arithmetic, a, b),
             scale,
         })
     }
@@ -378,7 +378,7 @@ impl Epilogue {
 }
 
 impl Overflow {
-    fn new(arithmetic: &Arithmetic, a: Magnitudes, b: Magnitudes) -> Self {
+    fn new(problem: &ConvProblem, arithmetic: &Arithmetic, a: Magnitudes, b: Magnitudes) -> Self {
         let narrowest = arithmetic.accumulator.min(arithmetic.partials);
         let mut threshold = narrowest.format().max_finite();
         if let (Some(format), true) = (
@@ -386,6 +386,11 @@ impl Overflow {
             arithmetic.family != Family::InnerProduct,
         ) {
             threshold = threshold.min(format.max_finite());
+        }
+        if let Family::Fft { .. } = arithmetic.family {
+            // Products of spectra, and their sums before the division by N, are
+            // at most N·‖x‖·‖w‖ (Cauchy and Schwarz, Parseval).
+            threshold /= fft::length(problem);
         }
         Overflow {
             always: operands::may_overflow(arithmetic.operands, a, b),

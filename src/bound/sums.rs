@@ -155,9 +155,9 @@ fn partial_sums(arithmetic: &Arithmetic, shape: SumShape) -> SumError {
 /// A slice of a split reduction is at least one tensor-core step long.
 const MIN_SLICE: u64 = 8;
 
-/// More slices than any kernel splits into: CUDNN_KNOB_TYPE_SPLIT_K ranges seen
-/// end at 64 or below.
-const MAX_SLICES: f64 = 64.0;
+/// More slices than any kernel splits into: the ranges of
+/// CUDNN_KNOB_TYPE_SPLIT_K and SPLIT_K_SLC in cuDNN 9.19 end at 2048.
+const MAX_SLICES: f64 = 2048.0;
 
 impl SumError {
     fn plus(self, other: SumError) -> SumError {

@@ -7,7 +7,7 @@ use crate::backend::{Backend, Listing, open};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
 use crate::problem::ConvProblem;
-use crate::trial::{Event, TrialOptions, run_listed};
+use crate::trial::{self, Event, TrialOptions, run_listed};
 
 /// Serves one campaign. Errors are told to the other side, then returned.
 pub fn serve(mut input: impl BufRead, mut output: impl Write) -> Result<()> {
@@ -72,7 +72,10 @@ impl Server {
     }
 
     fn case(&mut self, repro: &Repro, skip: Vec<String>, output: &mut dyn Write) -> Result<()> {
-        let listings = self.listings(&repro.problem)?;
+        let listings = match repro.via {
+            Some(_) => trial::listings(&mut *self.backend, repro)?,
+            None => self.listings(&repro.problem)?,
+        };
         self.options.skip = skip;
         let mut told = Ok(());
         run_listed(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use crate::backend::Backend;
-use crate::backend::cudnn::CudnnOptions;
+use crate::backend::cudnn::{Apis, CudnnOptions, KnobBudget};
 use crate::backend::open::{self, BackendKind, BackendSpec};
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
@@ -19,6 +19,33 @@ pub struct CudnnArgs {
     /// Number of the GPU, as CUDA counts [default: 0]
     #[arg(long, value_name = "N", help_heading = "Backend")]
     device: Option<usize>,
+    /// Which of cuDNN's APIs candidates come from
+    #[arg(long, value_enum, default_value_t, help_heading = "Backend")]
+    api: Api,
+    /// Knob choices of engines per problem, beyond the engines' own: default, a number, or all
+    #[arg(long, value_name = "BUDGET", default_value_t, help_heading = "Backend")]
+    knobs: KnobBudget,
+}
+
+/// Values of `--api`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Api {
+    /// Both
+    #[default]
+    All,
+    /// Algorithms and math types
+    Legacy,
+    /// Engines and knobs of the graph API
+    Engine,
+}
+
+impl From<Api> for Apis {
+    fn from(api: Api) -> Self {
+        Apis {
+            legacy: api != Api::Engine,
+            engines: api != Api::Legacy,
+        }
+    }
 }
 
 /// Which backend.
@@ -51,6 +78,8 @@ impl From<&CudnnArgs> for CudnnOptions {
         CudnnOptions {
             library: args.cudnn_lib.clone(),
             device: args.device.unwrap_or(0),
+            apis: args.api.into(),
+            knobs: args.knobs,
             ..CudnnOptions::default()
         }
     }
@@ -69,6 +98,9 @@ impl BackendArgs {
             fault: self.fault.clone(),
             library: self.cudnn.cudnn_lib.clone(),
             device: self.cudnn.device.unwrap_or(0),
+            apis: self.cudnn.api.into(),
+            knobs: self.cudnn.knobs,
+            seed: 0,
         })
     }
 

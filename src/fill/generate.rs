@@ -3,7 +3,7 @@
 //! give the same bits.
 
 use super::{Fill, FillKind};
-use crate::dtype::exp2;
+use crate::dtype::{DType, exp2};
 use crate::problem::{ConvProblem, Direction, Role};
 use crate::tensor::Tensor;
 
@@ -78,6 +78,7 @@ struct Generator<'a> {
     kind: FillKind,
     stream: Stream,
     part: Part,
+    role: Role,
     len: usize,
     /// Elements per step of the axis that the sum runs over, and its length.
     axis: (usize, usize),
@@ -102,6 +103,7 @@ impl<'a> Generator<'a> {
             kind: fill.kind,
             stream: Stream::new(fill.seed, role),
             part,
+            role,
             len: problem.elements(role),
             axis: reduction_axis(problem, role),
             terms: problem.reduction_length() as f64,
@@ -207,7 +209,9 @@ impl<'a> Generator<'a> {
             .format()
             .max_finite()
             .min(exp2(127));
-        self.stream.normal(i) * (product / self.terms.sqrt()).sqrt()
+        // Eight standard deviations must fit an operand.
+        let largest = self.own_type().format().max_finite() / 8.0;
+        self.stream.normal(i) * (product / self.terms.sqrt()).sqrt().min(largest)
     }
 
     /// First operand around its smallest normal value, second of size one, so
@@ -233,6 +237,10 @@ impl<'a> Generator<'a> {
         } else {
             self.stream.normal(i)
         }
+    }
+
+    fn own_type(&self) -> DType {
+        self.problem.dtype(self.role)
     }
 
     fn narrow_range(&self) -> bool {

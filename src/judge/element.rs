@@ -17,6 +17,8 @@ pub struct Elements<'a> {
     integers: bool,
     /// The data holds NaN or infinity.
     special: bool,
+    /// A kernel that multiplies padding zeros rightly gets NaN from them.
+    padding_spoils: bool,
 }
 
 /// What was found of one output.
@@ -67,6 +69,7 @@ impl<'a> Elements<'a> {
                 .outputs
                 .iter()
                 .any(|o| o.class != Class::Finite),
+            padding_spoils: padding_spoils(case),
         }
     }
 
@@ -180,7 +183,9 @@ impl<'a> Elements<'a> {
         let width = self.bounds.at(output);
         let reach = Interval::outward(self.dtype.format(), &output.value, width);
         let rounds_to_it = actual == reach.low || actual == reach.high;
-        let may_be = self.bounds.may_overflow(output) || (self.special && self.bounds.spreads());
+        let may_be = self.bounds.may_overflow(output)
+            || (self.special && self.bounds.spreads())
+            || (self.padding_spoils && actual.is_nan());
         let kind = if actual.is_nan() {
             FailureKind::WrongNan
         } else {
@@ -192,20 +197,37 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Infinite products of one sign. A kernel that multiplies padding zeros
-    /// with an infinite filter (bwd_data reads it first) rightly gets NaN, and
-    /// so does a family that spreads.
+    /// Infinite products of one sign.
     fn infinite_expected(&self, negative: bool, actual: f64) -> Element {
         let expected = if negative {
             f64::NEG_INFINITY
         } else {
             f64::INFINITY
         };
-        let backward = self.case.inputs.problem.direction == Direction::BwdData;
         let loose = self.bounds.spreads() && !actual.is_finite();
-        let right = actual == expected || loose || (backward && actual.is_nan());
-        verdict_only(right, FailureKind::WrongInfinity)
+        let spoiled = self.padding_spoils && actual.is_nan();
+        verdict_only(
+            actual == expected || loose || spoiled,
+            FailureKind::WrongInfinity,
+        )
     }
+}
+
+/// Whether the operand that meets padding zeros holds NaN or infinity: the
+/// filter in fwd and bwd_data, dy in bwd_filter. Zero times these is NaN.
+fn padding_spoils(case: Case<'_>) -> bool {
+    let problem = &case.inputs.problem;
+    let meets_padding = match problem.direction {
+        Direction::Fwd | Direction::BwdFilter => &case.inputs.second,
+        Direction::BwdData => &case.inputs.first,
+    };
+    let padded = problem.direction == Direction::BwdData
+        || problem
+            .pad_before
+            .iter()
+            .chain(&problem.pad_after)
+            .any(|&pad| pad > 0);
+    padded && (0..meets_padding.len()).any(|i| !meets_padding.get(i).is_finite())
 }
 
 fn verdict_only(right: bool, kind: FailureKind) -> Element {

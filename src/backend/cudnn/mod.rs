@@ -6,6 +6,8 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
@@ -47,7 +49,7 @@ pub struct CudnnOptions {
 }
 
 /// Which of cuDNN's APIs candidates come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Apis {
     /// Algorithms and math types.
     pub legacy: bool,

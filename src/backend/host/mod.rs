@@ -179,6 +179,18 @@ impl Backend for HostBackend {
         Ok(ALGORITHMS.iter().map(listing).collect())
     }
 
+    /// Candidates with any fault, planted in this backend or not.
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        let Candidate::Host { algorithm, fault } = candidate else {
+            return Err(foreign(candidate));
+        };
+        planted(algorithm, fault.as_deref())?;
+        chosen(problem, algorithm)?.map_or_else(
+            |why| Ok(Support::Refused(why)),
+            |_| Ok(support(problem, algorithm)),
+        )
+    }
+
     fn run(
         &mut self,
         inputs: &Inputs,
@@ -186,17 +198,9 @@ impl Backend for HostBackend {
         options: &RunOptions,
     ) -> Result<Outcome> {
         let Candidate::Host { algorithm, fault } = candidate else {
-            return Err(Error::usage(format!(
-                "{candidate} needs cuDNN; the host backend has: {}",
-                ALGORITHMS.join(", ")
-            )));
+            return Err(foreign(candidate));
         };
-        let planted = fault.as_deref().map(fault_named).transpose()?;
-        if planted.is_some() && algorithm != CARRIER {
-            return Err(Error::usage(format!(
-                "faults can be planted in host:{CARRIER} alone"
-            )));
-        }
+        let planted = planted(algorithm, fault.as_deref())?;
         let (algorithm, _) = match chosen(&inputs.problem, algorithm)? {
             Ok(chosen) => chosen,
             Err(refusal) => return Ok(Outcome::NotSupported(refusal)),
@@ -218,6 +222,24 @@ impl Backend for HostBackend {
         };
         Ok(Outcome::Ran(Box::new(self.observe(&job, options.repeats))))
     }
+}
+
+fn foreign(candidate: &Candidate) -> Error {
+    Error::usage(format!(
+        "{candidate} needs cuDNN; the host backend has: {}",
+        ALGORITHMS.join(", ")
+    ))
+}
+
+/// The fault of a candidate, which only the carrier can have.
+fn planted(algorithm: &str, fault: Option<&str>) -> Result<Option<&'static Fault>> {
+    let planted = fault.map(fault_named).transpose()?;
+    if planted.is_some() && algorithm != CARRIER {
+        return Err(Error::usage(format!(
+            "faults can be planted in host:{CARRIER} alone"
+        )));
+    }
+    Ok(planted)
 }
 
 /// The fault of that name.

@@ -131,6 +131,13 @@ impl Declared<'_> {
             (_, DType::Bf16) => Accumulator::Bf16,
             _ => Accumulator::Fp16,
         };
+        // Engines that convert operands to fp16 store their results in fp16
+        // too and convert back (seen on an H200 with cuDNN 9.19.0; no note says
+        // so).
+        let through_half = self.operands(problem, Family::InnerProduct) == OperandRounding::Fp16;
+        if through_half {
+            return Some(Accumulator::Fp16);
+        }
         self.has(REDUCED_PRECISION_REDUCTION).then_some(narrow)
     }
 
