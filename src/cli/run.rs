@@ -42,6 +42,10 @@ pub struct Run {
     json: bool,
 }
 
+/// Most outputs judged: one case may take longer than one of many, and all
+/// outputs at once are judged faster than a large sample.
+const JUDGED: usize = 1 << 22;
+
 const EXAMPLES: &str = "\
 Examples:
   convfuzz run 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16 fill=normal:7'
@@ -119,6 +123,7 @@ impl Run {
     fn trials(&self, repro: &Repro, backend: &mut Measured<'_>) -> Result<Vec<Trial>> {
         let options = TrialOptions {
             repeats: self.repeats,
+            outputs: JUDGED,
             ..TrialOptions::default()
         };
         let mut records = Vec::new();
