@@ -19,8 +19,9 @@ use crate::cli::progress::{Budget, Progress};
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::fill::FillKind;
 use crate::finding::{Finding, Findings};
-use crate::problem::Direction;
+use crate::problem::{Direction, Layout};
 use crate::record::{TrialRecord, measured};
 use crate::report::environment::{Ending, Environment};
 use crate::report::folder::{self, Folder};
@@ -99,6 +100,22 @@ struct LimitArgs {
     )]
     #[arg(value_parser = direction)]
     direction: Vec<Direction>,
+    /// Kinds of data [default: all]; one that is named twice is drawn twice as often, here and in every list
+    #[arg(
+        long,
+        value_name = "FILL",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    fill: Vec<FillKind>,
+    /// Memory layouts [default: nchw,nhwc]
+    #[arg(
+        long,
+        value_name = "LAYOUT",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    layout: Vec<Layout>,
     /// Most multiply-adds of a problem
     #[arg(long, value_name = "N", help_heading = "Problems")]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
@@ -230,6 +247,12 @@ impl LimitArgs {
         }
         if !self.direction.is_empty() {
             limits.directions = self.direction.clone();
+        }
+        if !self.fill.is_empty() {
+            limits.fills = self.fill.clone();
+        }
+        if !self.layout.is_empty() {
+            limits.layouts = self.layout.clone();
         }
         if let Some(macs) = self.max_macs {
             limits.max_macs = macs;
