@@ -1,6 +1,7 @@
 //! The program from outside: exit codes, files, and what is said about bad
 //! input. Everything here runs on the host backend.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ const PROBLEM: &str = "fwd c=4 k=3 in=6x5 ker=3x3 pad=1x1 stride=2x1";
 
 fn convfuzz(arguments: &[&str]) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("convfuzz"));
-    // Away from this checkout's regressions, which runs replay and add to.
+    // Not in the repository, whose regressions a run would replay.
     command.current_dir(std::env::temp_dir());
     command.args(arguments).env_remove("CONVFUZZ_LOG");
     command
@@ -84,7 +85,7 @@ fn fuzz_clean_run_exits_0_with_files_that_add_up() {
     assert!(stdout(&output).contains("Seed 11"), "{}", stdout(&output));
 
     let trials = trials(&out);
-    let cases: std::collections::BTreeSet<_> = trials.iter().map(|t| t.case).collect();
+    let cases: BTreeSet<_> = trials.iter().map(|t| t.case).collect();
     assert_eq!(cases.len(), 6);
     let environment = read::environment(&out.join(folder::ENVIRONMENT)).unwrap();
     assert_eq!(
@@ -367,6 +368,79 @@ fn interrupt_once_writes_everything_and_exits_130() {
 }
 
 #[test]
+fn interrupt_twice_quits_at_once_and_leaves_no_hung_worker() {
+    let out = TempDir::new().unwrap();
+    // One problem in 20 hangs: soon both workers do.
+    let hang = [
+        "--time",
+        "5m",
+        "--timeout",
+        "5m",
+        "--fault",
+        "hang",
+        "--seed",
+        "1",
+    ];
+    let mut child = convfuzz(&fuzz(text(out.path()), &hang))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut seen = 0;
+    wait_for("hung workers", || {
+        let now = fs::metadata(out.path().join(folder::TRIALS)).map_or(0, |m| m.len());
+        sleep(Duration::from_millis(700));
+        let stuck = now > 0 && now == seen;
+        seen = now;
+        stuck
+    });
+    let workers = children(child.id());
+    assert_eq!(workers.len(), 2);
+    interrupt(&child);
+    sleep(Duration::from_millis(700));
+    assert_eq!(
+        child.try_wait().unwrap(),
+        None,
+        "the first waits for trials"
+    );
+    interrupt(&child);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    wait_for("the end of the workers", || {
+        let alive = |id: &u32| Path::new(&format!("/proc/{id}/exe")).read_link().is_ok();
+        !workers.iter().any(alive)
+    });
+    trials(out.path());
+}
+
+/// Processes started by process `id`, as the kernel lists them.
+fn children(id: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).unwrap();
+    let list = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).ok();
+    let texts: Vec<_> = tasks.flatten().filter_map(list).collect();
+    texts
+        .iter()
+        .flat_map(|text| text.split_whitespace().map(|w| w.parse().unwrap()))
+        .collect()
+}
+
+#[test]
+fn fuzz_candidate_that_kills_its_worker_costs_one_trial_each_time() {
+    let out = TempDir::new().unwrap();
+    let fault = ["--cases", "60", "--seed", "2", "--fault", "abort"];
+    let output = run(&fuzz(text(out.path()), &fault));
+    assert_eq!(code(&output), 1, "{}", stderr(&output));
+    let failures = read::trials(&out.path().join(folder::FAILURES)).unwrap();
+    assert!(!failures.is_empty());
+    for failure in &failures {
+        assert_eq!(failure.verdict, "crashed", "{failure:?}");
+        assert!(failure.candidate.ends_with("!abort"), "{failure:?}");
+    }
+    let other = |t: &TrialRecord| !t.candidate.ends_with("!abort") && t.verdict == "passed";
+    assert!(trials(out.path()).iter().any(other));
+    assert!(stdout(&output).contains("workers were replaced"));
+}
+
+#[test]
 fn killed_run_keeps_its_trials_and_says_it_did_not_end() {
     let out = TempDir::new().unwrap();
     let mut child = started(out.path());
@@ -383,12 +457,14 @@ fn json_every_command_prints_one_document() {
     let mut fuzz = fuzz(text(out.path()), &["--cases", "2", "--seed", "9", "--json"]);
     fuzz.push("--quiet");
     let fuzz = document(&run(&fuzz));
+    expect_documented("fuzz --json", &fuzz);
     assert_eq!(fuzz["seed"], 9);
     assert_eq!(fuzz["combination"]["backend"], "host");
     let trials = trials(out.path()).len();
     assert_eq!(fuzz["summary"]["tally"]["trials"], trials);
 
     let list = document(&run(&["list", "--backend", "host", "--json", PROBLEM]));
+    expect_documented("list --json", &list);
     let candidates = list["candidates"].as_array().unwrap();
     let refused = candidates
         .iter()
@@ -406,6 +482,7 @@ fn json_every_command_prints_one_document() {
         PROBLEM,
     ];
     let run_ = document(&run(&against));
+    expect_documented("run --json", &run_);
     let trials = run_["trials"].as_array().unwrap();
     assert_eq!(trials.len(), candidates.len());
     let passed: Vec<_> = trials.iter().filter(|t| t["verdict"] == "passed").collect();
@@ -417,7 +494,20 @@ fn json_every_command_prints_one_document() {
     }
 
     let doctor = document(&run(&["doctor", "--json"]));
+    expect_documented("doctor --json", &doctor);
     assert!(doctor["cudnn_backend"]["ready"].is_boolean());
+}
+
+/// The keys of `document` are those of the section `name` in results/README.md.
+fn expect_documented(name: &str, document: &serde_json::Value) {
+    let text = include_str!("../results/README.md");
+    let heading = format!("\n## {name}\n");
+    let (_, section) = text.split_once(&heading).expect("a section per command");
+    let section = section.split("\n## ").next().unwrap_or(section);
+    let key = |line: &str| Some(line.strip_prefix("| `")?.split_once('`')?.0.to_owned());
+    let documented: BTreeSet<_> = section.lines().filter_map(key).collect();
+    let keys: BTreeSet<_> = document.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(keys, documented, "{name}");
 }
 
 fn document(output: &Output) -> serde_json::Value {

@@ -19,6 +19,9 @@ const STDERR_LINES: usize = 5;
 /// Longest time for a worker to open its backend.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
+/// The exit code of a bug of convfuzz, as of [`Error::exit_code`].
+const BUG: i32 = 70;
+
 /// A running worker.
 pub struct Worker {
     child: Child,
@@ -93,18 +96,32 @@ impl Worker {
                 let _ = self.child.wait();
                 Heard::Silent
             }
-            Err(RecvTimeoutError::Disconnected) => Heard::Died(self.obituary()),
+            Err(RecvTimeoutError::Disconnected) => self.ended(),
         }
     }
 
-    /// How the worker ended, with the last it said on stderr.
-    fn obituary(&mut self) -> String {
+    /// What the end of its output means. A worker that ends with the code for
+    /// a bug of convfuzz says nothing about the candidate it was running.
+    fn ended(&mut self) -> Heard {
         // Its stdout is closed: it is ending, or must.
         let _ = self.child.kill();
-        let how = match self.child.wait() {
-            Ok(status) => status_words(status),
+        let status = self.child.wait();
+        let how = match &status {
+            Ok(status) => status_words(*status),
             Err(e) => format!("its end is unknown ({e})"),
         };
+        let how = self.with_last_words(how);
+        match status.ok().and_then(|s| s.code()) {
+            Some(BUG) => Heard::Reply(Reply::Failed {
+                code: BUG as u8,
+                message: format!("a worker {how}"),
+            }),
+            _ => Heard::Died(how),
+        }
+    }
+
+    /// `how`, with the last it said on stderr.
+    fn with_last_words(&self, how: String) -> String {
         let tail = self
             .stderr
             .lock()
@@ -189,4 +206,43 @@ fn keep_tail(stderr: Option<impl Read + Send + 'static>) -> Arc<Mutex<VecDeque<S
         });
     }
     tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::open::BackendSpec;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// What is heard of a worker that gets ready and then ends with `code`.
+    fn heard_after_exit(code: u8) -> Heard {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("worker");
+        let ready = serde_json::to_string(&Reply::Ready(Combination::default())).unwrap();
+        let script = format!("#!/bin/sh\nread setup\necho '{ready}'\necho boom >&2\nexit {code}\n");
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let setup = Request::Setup {
+            backend: BackendSpec::default(),
+            repeats: 0,
+            outputs: 1,
+        };
+        Worker::start(&program, &setup)
+            .unwrap()
+            .hear(Duration::from_secs(60))
+    }
+
+    #[test]
+    fn hear_end_by_a_bug_of_convfuzz_is_no_crash_of_a_candidate() {
+        match heard_after_exit(70) {
+            Heard::Reply(Reply::Failed { code, .. }) => {
+                assert_eq!(failure(code, String::new()).exit_code(), 70);
+            }
+            _ => panic!("a bug must end the run"),
+        }
+        match heard_after_exit(7) {
+            Heard::Died(how) => assert!(how.contains("code 7"), "{how}"),
+            _ => panic!("any other code is the candidate's doing"),
+        }
+    }
 }

@@ -100,15 +100,7 @@ struct LimitArgs {
     )]
     #[arg(value_parser = direction)]
     direction: Vec<Direction>,
-    /// Kinds of data [default: all]; one that is named twice is drawn twice as often, here and in every list
-    #[arg(
-        long,
-        value_name = "FILL",
-        value_delimiter = ',',
-        help_heading = "Problems"
-    )]
-    fill: Vec<FillKind>,
-    /// Memory layouts [default: nchw,nhwc]
+    /// Memory layouts to generate [default: nchw,nhwc]
     #[arg(
         long,
         value_name = "LAYOUT",
@@ -116,9 +108,16 @@ struct LimitArgs {
         help_heading = "Problems"
     )]
     layout: Vec<Layout>,
-    /// Most multiply-adds of a problem
+    /// Distributions of data to generate, as in fill= [default: all]
+    #[arg(
+        long,
+        value_name = "FILL",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    fill: Vec<FillKind>,
+    /// Most multiply-adds of a problem [default: 1048576]
     #[arg(long, value_name = "N", help_heading = "Problems")]
-    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     max_macs: Option<u64>,
 }
 
@@ -136,6 +135,10 @@ struct Report<'a> {
     folder: &'a Path,
     interrupted: bool,
     combination: &'a Combination,
+    cases: u64,
+    replayed: u64,
+    workers_replaced: u64,
+    quarantined: &'a [String],
     summary: &'a Summary,
     findings: Vec<FindingEntry>,
 }
@@ -166,7 +169,7 @@ impl Fuzz {
         ));
         let ran = campaign::run(&plan, &mut recorder, &stop);
         let interrupted = stop.load(Ordering::SeqCst);
-        let ended = recorder.finish(ran.map(|_| interrupted))?;
+        let ended = recorder.finish(ran, interrupted)?;
         if self.json {
             terminal.json(&ended.report(plan.seed, interrupted, &combination))?;
         } else {
@@ -185,7 +188,7 @@ impl Fuzz {
             seed: self.seed.unwrap_or_else(fresh_seed),
             cases: self.cases(),
             time: self.time,
-            limits: self.limits.limits(),
+            limits: self.limits.limits()?,
             jobs: self.jobs.map_or_else(default_jobs, usize::from),
             timeout: self.timeout,
             repeats: self.repeats,
@@ -237,27 +240,28 @@ impl Fuzz {
 }
 
 impl LimitArgs {
-    fn limits(&self) -> Limits {
-        let mut limits = Limits::default();
-        if !self.dtype.is_empty() {
-            limits.types = self.dtype.clone();
-        }
-        if !self.dims.is_empty() {
-            limits.ranks = self.dims.clone();
-        }
-        if !self.direction.is_empty() {
-            limits.directions = self.direction.clone();
-        }
-        if !self.fill.is_empty() {
-            limits.fills = self.fill.clone();
-        }
-        if !self.layout.is_empty() {
-            limits.layouts = self.layout.clone();
-        }
-        if let Some(macs) = self.max_macs {
-            limits.max_macs = macs;
-        }
-        limits
+    fn limits(&self) -> Result<Limits> {
+        let defaults = Limits::default();
+        let limits = Limits {
+            types: or(&self.dtype, defaults.types),
+            ranks: or(&self.dims, defaults.ranks),
+            directions: or(&self.direction, defaults.directions),
+            layouts: or(&self.layout, defaults.layouts),
+            fills: or(&self.fill, defaults.fills),
+            max_macs: self.max_macs.unwrap_or(defaults.max_macs),
+            ..defaults
+        };
+        limits.validate()?;
+        Ok(limits)
+    }
+}
+
+/// The values given, or the default where none were.
+fn or<T: Clone>(given: &[T], default: Vec<T>) -> Vec<T> {
+    if given.is_empty() {
+        default
+    } else {
+        given.to_vec()
     }
 }
 
@@ -272,6 +276,7 @@ struct Recorder {
 /// What a campaign came to.
 struct Ended {
     folder: PathBuf,
+    campaign: campaign::Summary,
     summary: Summary,
     findings: Findings,
 }
@@ -295,18 +300,19 @@ impl Sink for Recorder {
 
 impl Recorder {
     /// Writes the end of the run, also after an error, which it then returns.
-    fn finish(self, ran: Result<bool>) -> Result<Ended> {
+    fn finish(self, ran: Result<campaign::Summary>, interrupted: bool) -> Result<Ended> {
         self.progress.finish();
         let folder = self.folder.path().to_owned();
-        let written = self.folder.finish(match ran {
-            Ok(false) => Ending::Completed,
-            Ok(true) => Ending::Interrupted,
-            Err(_) => Ending::Error,
+        let written = self.folder.finish(match (&ran, interrupted) {
+            (Err(_), _) => Ending::Error,
+            (Ok(_), true) => Ending::Interrupted,
+            (Ok(_), false) => Ending::Completed,
         });
-        ran?;
+        let campaign = ran?;
         written?;
         Ok(Ended {
             folder,
+            campaign,
             summary: self.summary,
             findings: self.findings,
         })
@@ -325,6 +331,10 @@ impl Ended {
             folder: &self.folder,
             interrupted,
             combination,
+            cases: self.campaign.cases,
+            replayed: self.campaign.replayed,
+            workers_replaced: self.campaign.replaced,
+            quarantined: &self.campaign.quarantined,
             summary: &self.summary,
             findings: self.findings.iter().map(FindingEntry::new).collect(),
         }
@@ -338,25 +348,46 @@ impl Ended {
         terminal.print(&self.closing(seed, interrupted))
     }
 
+    /// The last words: what it comes to, where the time went, how to repeat it.
     fn closing(&self, seed: u64, interrupted: bool) -> String {
-        let (tally, summary) = (&self.summary.tally, &self.summary);
-        let verdict = match (tally.bad(), tally.passed) {
-            (0, 0) => "nothing failed, but nothing passed either: this run proves nothing".into(),
-            (0, _) => "nothing failed".to_owned(),
-            (bad, _) => format!("{bad} trials failed, {} findings", self.findings.len()),
-        };
+        let (tally, campaign) = (&self.summary.tally, &self.campaign);
         let stopped = if interrupted {
             " before it was stopped"
         } else {
             ""
         };
-        format!(
-            "\n{} trials{stopped}: {verdict}.\nTime: {:.1} s in the library, {:.1} s in data, oracle and judging.\nSeed {seed}. Results: {}",
+        let mut lines = vec![format!(
+            "\n{} trials of {} cases ({} replayed){stopped}: {}.",
             tally.trials,
-            summary.library_ms / 1e3,
-            summary.own_ms / 1e3,
-            self.folder.display()
-        )
+            campaign.cases,
+            campaign.replayed,
+            self.verdict()
+        )];
+        if campaign.replaced > 0 {
+            lines.push(format!("{} workers were replaced.", campaign.replaced));
+        }
+        for candidate in &campaign.quarantined {
+            lines.push(format!(
+                "Left out after it ended too many workers: {candidate}"
+            ));
+        }
+        lines.push(format!(
+            "Time: {:.1} s in the library, {:.1} s in data, oracle and judging.",
+            self.summary.library_ms / 1e3,
+            self.summary.own_ms / 1e3
+        ));
+        let folder = self.folder.display();
+        lines.push(format!("Seed {seed}. Results: {folder}"));
+        lines.join("\n")
+    }
+
+    fn verdict(&self) -> String {
+        let tally = &self.summary.tally;
+        match (tally.bad(), tally.passed) {
+            (0, 0) => "nothing failed, but nothing passed either: this run proves nothing".into(),
+            (0, _) => "nothing failed".to_owned(),
+            (bad, _) => format!("{bad} trials failed, {} findings", self.findings.len()),
+        }
     }
 }
 
@@ -425,6 +456,24 @@ mod tests {
         for bad in ["", "10", "0s", "-5m", "soon"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn limits_help_names_the_real_default() {
+        use clap::{CommandFactory, Parser};
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            limits: LimitArgs,
+        }
+        let help = Line::command().render_help().to_string();
+        let default = format!("[default: {}]", Limits::default().max_macs);
+        assert!(help.contains(&default), "{help}");
+        let none = Line::parse_from(["convfuzz"]).limits.limits().unwrap();
+        assert_eq!(none, Limits::default());
+        let some = Line::parse_from(["convfuzz", "--dims", "2,3", "--layout", "nhwc"]);
+        let some = some.limits.limits().unwrap();
+        assert_eq!((some.ranks, some.layouts), (vec![2, 3], vec![Layout::Nhwc]));
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Progress {
 }
 
 fn style(unit: &str) -> ProgressStyle {
-    ProgressStyle::with_template(&format!("{{bar:24}} {unit}, {{msg}}"))
+    ProgressStyle::with_template(&format!("{{bar:24}} {unit}, {{wide_msg}}"))
         .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
