@@ -14,7 +14,8 @@ use crate::error::{Error, Result};
 use crate::fill::{Fill, FillKind};
 use crate::problem::{Compute, ConvProblem, Direction, Layout, Role, Scale};
 
-/// What may be drawn.
+/// What may be drawn. Lists are weights too: a value that stands twice in one is
+/// drawn twice as often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -558,8 +559,9 @@ fn fills(limits: &Limits) -> impl Strategy<Value = Vec<Fill>> + use<> {
     let of = |weighted: &[(u32, FillKind)]| {
         let allowed: Vec<(u32, Just<Option<FillKind>>)> = weighted
             .iter()
-            .filter(|(_, kind)| limits.fills.contains(kind))
-            .map(|&(weight, kind)| (weight, Just(Some(kind))))
+            .map(|&(weight, kind)| (weight * occurrences(&limits.fills, kind), kind))
+            .filter(|(weight, _)| *weight > 0)
+            .map(|(weight, kind)| (weight, Just(Some(kind))))
             .collect();
         if allowed.is_empty() {
             Just(None).boxed()
@@ -580,6 +582,10 @@ fn fills(limits: &Limits) -> impl Strategy<Value = Vec<Fill>> + use<> {
             })
             .collect()
     })
+}
+
+fn occurrences(list: &[FillKind], kind: FillKind) -> u32 {
+    list.iter().filter(|k| **k == kind).count() as u32
 }
 
 const EXACT: [(u32, FillKind); 4] = [
@@ -722,6 +728,27 @@ mod tests {
                 "{name}: {share} of draws, at least {least} wanted"
             );
         }
+    }
+
+    #[test]
+    fn draws_weigh_repeated_values() {
+        let limits = Limits {
+            types: vec![DType::Fp32, DType::Fp32, DType::Fp32, DType::Bf16],
+            fills: [FillKind::Integers]
+                .into_iter()
+                .chain([FillKind::Sparse; 30])
+                .collect(),
+            ..Limits::default()
+        };
+        let mut runner = TestRunner::deterministic();
+        let strategy = draw(&limits);
+        let draws: Vec<Draw> = (0..1000)
+            .map(|_| strategy.new_tree(&mut runner).unwrap().current())
+            .collect();
+        let share = |test: fn(&Draw) -> bool| draws.iter().filter(|d| test(d)).count();
+        // Weights 30 to 8, and 90 to 16.
+        assert!((740..840).contains(&share(|d| d.problem.x_type == DType::Fp32)));
+        assert!((800..900).contains(&share(|d| d.fills[0].kind == FillKind::Sparse)));
     }
 
     #[test]

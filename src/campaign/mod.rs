@@ -25,6 +25,7 @@ use crate::trial::described;
 
 mod child;
 mod draws;
+pub mod examine;
 pub mod protocol;
 pub mod worker;
 

@@ -8,7 +8,9 @@ use crate::cli::terminal::{Terminal, When};
 use crate::error::Result;
 
 pub mod backend;
+pub mod bundle;
 pub mod doctor;
+pub mod examine;
 pub mod exit;
 pub mod fuzz;
 pub mod interrupt;
@@ -66,6 +68,9 @@ enum Command {
     Run(run::Run),
     List(list::List),
     Doctor(doctor::Doctor),
+    #[command(name = "bundle")]
+    Bundle(bundle::MakeBundle),
+    Examine(examine::Examine),
     #[command(hide = true)]
     Worker(worker::Worker),
 }
@@ -94,6 +99,8 @@ impl Command {
             Command::Run(command) => command.execute(terminal),
             Command::List(command) => command.execute(terminal),
             Command::Doctor(command) => command.execute(terminal),
+            Command::Bundle(command) => command.execute(terminal),
+            Command::Examine(command) => command.execute(terminal),
             Command::Worker(command) => command.execute(),
         }
     }

@@ -96,6 +96,28 @@ impl<'a> Elements<'a> {
         summary
     }
 
+    /// What is accepted of every referenced output: a value and the largest
+    /// distance from it. NaN stands for NaN; where infinity is due, it is the
+    /// value, at distance 0.
+    pub fn accepted(&self) -> Vec<(f64, f64)> {
+        let outputs = self.case.reference.outputs.iter();
+        outputs
+            .map(|output| {
+                let expected = describe::expected(output, self.dtype);
+                if !expected.is_finite() {
+                    return (expected, 0.0);
+                }
+                let probe = self.element(output, expected);
+                let exact = self.integers && self.bounds.exact_for_integers(output);
+                if exact {
+                    (expected, 0.0)
+                } else {
+                    (output.value.hi, probe.bound)
+                }
+            })
+            .collect()
+    }
+
     /// Whether NaN is a right answer at logical offset `index`, as far as judged.
     pub fn nan_is_right(&self, index: usize) -> bool {
         let outputs = &self.case.reference.outputs;
@@ -169,9 +191,12 @@ impl<'a> Elements<'a> {
             }
             _ => Some(FailureKind::OutOfBound),
         };
+        // Transforms that overflow inside leave nothing to go by: a kernel may
+        // clamp the NaN that comes of it.
+        let lost = self.bounds.may_overflow(output) && self.bounds.spreads();
         Element {
-            fault,
-            informative: !self.bounds.may_overflow(output) || width < output.s,
+            fault: fault.filter(|_| !lost),
+            informative: !lost && (!self.bounds.may_overflow(output) || width < output.s),
             arbitrated,
             bound: reach.reach(&value, width, format),
             error: Some(value.error_above(actual)),

@@ -111,6 +111,12 @@ pub fn judge(
     }
 }
 
+/// What is accepted of every referenced output: a value and the largest distance
+/// from it that is right.
+pub fn accepted(case: Case<'_>, bounds: &Bounds) -> Vec<(f64, f64)> {
+    Elements::new(case, bounds).accepted()
+}
+
 fn unjudged(verdict: Verdict, detail: &str) -> Judgement {
     Judgement {
         verdict,

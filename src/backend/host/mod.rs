@@ -49,6 +49,14 @@ enum Algorithm {
     Fft,
 }
 
+/// The candidate that carries a fault, or none.
+pub fn carrier(fault: Option<&str>) -> Candidate {
+    Candidate::Host {
+        algorithm: CARRIER.to_owned(),
+        fault: fault.map(str::to_owned),
+    }
+}
+
 /// Names of the algorithms, plainest first.
 pub const ALGORITHMS: [&str; 10] = [
     "direct",
