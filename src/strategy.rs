@@ -244,7 +244,7 @@ fn ranks(limits: &Limits) -> impl Strategy<Value = u8> + use<> {
     let weight = |rank: u8| match rank {
         1 => 1,
         2 => 4,
-        _ => 4,
+        _ => 5,
     };
     let choices: Vec<(u32, Just<u8>)> =
         limits.ranks.iter().map(|&r| (weight(r), Just(r))).collect();
@@ -288,7 +288,7 @@ fn boundary() -> impl Strategy<Value = Boundary> {
 fn channels(groups: bool) -> impl Strategy<Value = Channels> {
     let relation = prop_oneof![
         3 => Just(Relation::Independent),
-        5 => Just(Relation::BothMultiples),
+        6 => Just(Relation::BothMultiples),
         2 => Just(Relation::OneOff),
         1 => Just(if groups { Relation::Depthwise } else { Relation::Independent }),
     ];
@@ -309,7 +309,7 @@ fn kernel() -> impl Strategy<Value = Kernel> {
     let class = prop_oneof![
         2 => Just(KernelClass::Pointwise),
         4 => Just(KernelClass::Cube),
-        5 => Just(KernelClass::FirstAxis),
+        7 => Just(KernelClass::FirstAxis),
         2 => Just(KernelClass::LastAxis),
         3 => Just(KernelClass::Plane),
         3 => Just(KernelClass::Mixed),

@@ -193,7 +193,8 @@ impl Bounds {
         // In a transformed domain the operand rounding applies to transformed
         // values; their range is bounded by the scale, not by the data.
         let per_product = operands::absolute(arithmetic.operands, a, b)
-            + clamped_exponents(inputs, arithmetic, a, b);
+            + clamped_exponents(inputs, arithmetic, a, b)
+            + operands::flushed(arithmetic, a, b);
         Some(Bounds {
             arithmetic: *arithmetic,
             shape: sum_shape(problem),
@@ -361,7 +362,15 @@ impl Epilogue {
             alpha: Upper::of(alpha),
             beta,
             relative: if plain { Upper::ZERO } else { roundings },
-            absolute: if plain { Upper::ZERO } else { absolute },
+            absolute: match (plain, arithmetic.flush_to_zero) {
+                (true, _) => Upper::ZERO,
+                (false, false) => absolute,
+                // The scaled sum, the prior before it is scaled, and their sum.
+                (false, true) => {
+                    let factors = Upper::of(2.0) + Upper::of(alpha) + Upper::of(beta);
+                    absolute + factors * Upper::of(compute.min_normal())
+                }
+            },
         }
     }
 

@@ -1,7 +1,7 @@
 //! Operands that are rounded before they are multiplied.
 
-use super::OperandRounding;
 use super::upper::Upper;
+use super::{Arithmetic, OperandRounding};
 use crate::dtype::{BF16, FP16, Format, TF32, exp2};
 
 /// Magnitudes of the nonzero finite values of a tensor.
@@ -65,6 +65,20 @@ pub fn absolute(rounding: OperandRounding, a: Magnitudes, b: Magnitudes) -> Uppe
         if below.least < format.min_normal() {
             // Some engines flush such operands to zero.
             Upper::of(format.min_normal()) * Upper::of(other.largest)
+        } else {
+            Upper::ZERO
+        }
+    };
+    side(a, b) + side(b, a)
+}
+
+/// Error of one product through subnormal operands that are flushed to zero,
+/// absolute.
+pub fn flushed(arithmetic: &Arithmetic, a: Magnitudes, b: Magnitudes) -> Upper {
+    let least = arithmetic.accumulator.format().min_normal();
+    let side = |below: Magnitudes, other: Magnitudes| {
+        if arithmetic.flush_to_zero && below.least < least {
+            Upper::of(least) * Upper::of(other.largest)
         } else {
             Upper::ZERO
         }
