@@ -229,7 +229,11 @@ impl Bounds {
     /// Whether infinities or NaN may arise at `output` though its exact value
     /// is finite: an intermediate result may leave the accumulator's range.
     pub fn may_overflow(&self, output: &Output) -> bool {
-        let largest = self.scale_at(output) * self.epilogue.alpha.max(Upper::of(1.0));
+        let within = match &self.scale {
+            Scale::Tile(tiles) => tiles.largest(output.index),
+            _ => self.scale_at(output),
+        };
+        let largest = within * self.epilogue.alpha.max(Upper::of(1.0));
         // Twice: rounding errors, and transforms that pass through larger values.
         self.overflow.always || (largest + largest).get() >= self.overflow.threshold
     }

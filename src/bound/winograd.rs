@@ -90,6 +90,13 @@ impl Transform {
     }
 
     /// Roundings of data, filter and output transforms, two dimensions:
+    /// Largest W in the tile: what its intermediate values can reach. One that
+    /// overflows spoils outputs whose own W leaves it out, as infinity times a
+    /// zero coefficient.
+    pub fn largest(&self, index: usize) -> Upper {
+        Upper::of(self.largest[index])
+    }
+
     /// 2n_B + 2n_G + 2n_A, n_X the most nonzeros in a row of X.
     fn roundings(&self) -> f64 {
         let most = |rows: &[Vec<f64>]| {
@@ -135,6 +142,8 @@ fn up(value: &Rational) -> f64 {
 pub struct TileWeights {
     /// Per logical offset of the result.
     weights: Vec<f64>,
+    /// Largest of them in the output's tile or near it.
+    largest: Vec<f64>,
     /// Rounding steps outside the channel sum.
     roundings: f64,
 }
@@ -145,8 +154,10 @@ impl TileWeights {
         let problem = &inputs.problem;
         let r = square_kernel(problem)?;
         let transform = Transform::new(m, r);
+        let weights = weights(inputs, &transform);
         Some(TileWeights {
-            weights: weights(inputs, &transform),
+            largest: around(problem, &weights, m),
+            weights,
             roundings: transform.roundings(),
         })
     }
@@ -158,7 +169,7 @@ impl TileWeights {
         let sizes = tile_sizes(square_kernel(&inputs.problem)?);
         let mut all = sizes.iter().filter_map(|&m| {
             let mut one = Self::aligned(inputs, m)?;
-            one.weights = around(&inputs.problem, &one.weights, m);
+            one.weights.clone_from(&one.largest);
             Some(one)
         });
         let mut widest = all.next()?;
@@ -167,6 +178,7 @@ impl TileWeights {
             for (w, o) in widest.weights.iter_mut().zip(other.weights) {
                 *w = w.max(o);
             }
+            widest.largest.clone_from(&widest.weights);
         }
         Some(widest)
     }
