@@ -90,13 +90,6 @@ impl Transform {
     }
 
     /// Roundings of data, filter and output transforms, two dimensions:
-    /// Largest W in the tile: what its intermediate values can reach. One that
-    /// overflows spoils outputs whose own W leaves it out, as infinity times a
-    /// zero coefficient.
-    pub fn largest(&self, index: usize) -> Upper {
-        Upper::of(self.largest[index])
-    }
-
     /// 2n_B + 2n_G + 2n_A, n_X the most nonzeros in a row of X.
     fn roundings(&self) -> f64 {
         let most = |rows: &[Vec<f64>]| {
@@ -181,6 +174,13 @@ impl TileWeights {
             widest.largest.clone_from(&widest.weights);
         }
         Some(widest)
+    }
+
+    /// Largest W in the tile: what its intermediate values can reach. One that
+    /// overflows spoils outputs whose own W leaves it out, as infinity times a
+    /// zero coefficient.
+    pub fn largest(&self, index: usize) -> Upper {
+        Upper::of(self.largest[index])
     }
 
     /// W of the tile that holds output `index`.
