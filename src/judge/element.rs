@@ -197,12 +197,13 @@ impl<'a> Elements<'a> {
             }
             _ => Some(FailureKind::OutOfBound),
         };
-        // Transforms that overflow inside leave nothing to go by: a kernel may
-        // clamp the NaN that comes of it.
-        let lost = self.bounds.may_overflow(output) && self.bounds.spreads();
+        // Transforms that overflow inside, or take in NaN or infinity, leave
+        // nothing to go by: a kernel may clamp the NaN that comes of it.
+        let overflows = self.bounds.may_overflow(output);
+        let lost = self.bounds.spreads() && (overflows || self.special);
         Element {
             fault: fault.filter(|_| !lost),
-            informative: !lost && (!self.bounds.may_overflow(output) || width < output.s),
+            informative: !lost && (!overflows || width < output.s),
             arbitrated,
             bound: reach.reach(&value, width, format),
             error: Some(value.error_above(actual)),
