@@ -343,11 +343,8 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
 }
 
 fn interrupt(child: &Child) {
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .expect("kill is there");
-    assert!(sent.success());
+    let id = rustix::process::Pid::from_raw(child.id() as i32).expect("a running child");
+    rustix::process::kill_process(id, rustix::process::Signal::INT).expect("it is ours");
 }
 
 #[test]

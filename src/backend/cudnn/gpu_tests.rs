@@ -99,8 +99,17 @@ fn tolerance(problem: &ConvProblem, support: &Support, s_max: f64, s: f64, value
     (k * sums + operands) * scale + format.unit_roundoff() * value.abs() + format.min_subnormal()
 }
 
+/// Algorithms alone: some engines of current cuDNN are wrong, which is for the
+/// sweep of engines to find.
 fn backend() -> CudnnBackend {
-    CudnnBackend::open(&CudnnOptions::default()).unwrap_or_else(|e| panic!("{e}"))
+    let options = CudnnOptions {
+        apis: Apis {
+            legacy: true,
+            engines: false,
+        },
+        ..CudnnOptions::default()
+    };
+    CudnnBackend::open(&options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// What was found wrong, to be shown all at once.
