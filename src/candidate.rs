@@ -71,6 +71,17 @@ impl MathType {
     }
 }
 
+impl Candidate {
+    /// `legacy`, `engine` or `host`: the first word of the text form.
+    pub fn api(&self) -> &'static str {
+        match self {
+            Candidate::Legacy { .. } => "legacy",
+            Candidate::Engine { .. } => "engine",
+            Candidate::Host { .. } => "host",
+        }
+    }
+}
+
 impl fmt::Display for Candidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -10,17 +10,17 @@ use crate::problem::{ConvProblem, Direction, Role};
 /// three dimensions with leading ones, so 1D and 2D problems are 3D ones.
 #[derive(Clone, Debug)]
 pub struct Geometry {
-    direction: Direction,
-    n: usize,
-    c: usize,
-    k: usize,
-    groups: usize,
-    input: [usize; 3],
-    output: [usize; 3],
-    kernel: [usize; 3],
-    stride: [usize; 3],
-    pad: [usize; 3],
-    dilation: [usize; 3],
+    pub(crate) direction: Direction,
+    pub(crate) n: usize,
+    pub(crate) c: usize,
+    pub(crate) k: usize,
+    pub(crate) groups: usize,
+    pub(crate) input: [usize; 3],
+    pub(crate) output: [usize; 3],
+    pub(crate) kernel: [usize; 3],
+    pub(crate) stride: [usize; 3],
+    pub(crate) pad: [usize; 3],
+    pub(crate) dilation: [usize; 3],
 }
 
 impl Geometry {
@@ -136,7 +136,7 @@ impl Geometry {
     }
 
     /// Which output position uses image position `from` under tap `tap`.
-    fn output_position(&self, from: [usize; 3], tap: [usize; 3]) -> Option<[usize; 3]> {
+    pub fn output_position(&self, from: [usize; 3], tap: [usize; 3]) -> Option<[usize; 3]> {
         let mut at = [0; 3];
         for d in 0..3 {
             let padded = (from[d] + self.pad[d]).checked_sub(tap[d] * self.dilation[d])?;
@@ -159,7 +159,7 @@ pub fn to_3d(list: &[usize], filler: usize) -> [usize; 3] {
     padded
 }
 
-fn split(index: usize, size: [usize; 3]) -> (usize, [usize; 3]) {
+pub(crate) fn split(index: usize, size: [usize; 3]) -> (usize, [usize; 3]) {
     let (rest, w) = (index / size[2], index % size[2]);
     let (rest, h) = (rest / size[1], rest % size[1]);
     (rest / size[0], [rest % size[0], h, w])

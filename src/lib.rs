@@ -3,17 +3,23 @@
 
 pub mod backend;
 pub mod bound;
+pub mod campaign;
 pub mod candidate;
+pub mod cli;
 pub mod dtype;
 pub mod error;
 pub mod fill;
+pub mod finding;
 pub mod geometry;
 pub mod judge;
 pub mod line;
+pub mod lowering;
 pub mod oracle;
 pub mod outcome;
 pub mod problem;
 pub mod record;
+pub mod report;
 pub mod shrink;
 pub mod strategy;
 pub mod tensor;
+pub mod trial;

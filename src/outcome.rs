@@ -11,6 +11,8 @@ pub enum Outcome {
     Ran(Box<Observation>),
     /// The library declines this candidate for this problem.
     NotSupported(String),
+    /// The machine has too little memory for it.
+    OutOfMemory(String),
     /// The library accepted it and then failed: never a skip.
     ExecutionFailed {
         /// The library's status, by name.

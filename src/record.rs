@@ -3,14 +3,45 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
 use crate::judge::Verdict;
 
 /// Version of the columns below; grows when one is added, renamed or changes
 /// its meaning.
 pub const SCHEMA: u32 = 1;
 
+/// The serde form of measured values. JSON has neither NaN nor infinity and
+/// would make them null, which means "not measured"; here they are the texts
+/// `NaN`, `inf` and `-inf`, as in CSV.
+pub mod measured {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    /// Writes a number, or the text of one that JSON lacks.
+    pub fn serialize<S: Serializer>(value: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(v) if !v.is_finite() => to.collect_str(v),
+            other => other.serialize(to),
+        }
+    }
+
+    /// Reads either form.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(f64),
+            Text(String),
+        }
+        match Option::<Form>::deserialize(from)? {
+            None => Ok(None),
+            Some(Form::Number(v)) => Ok(Some(v)),
+            Some(Form::Text(text)) => text.parse().map(Some).map_err(de::Error::custom),
+        }
+    }
+}
+
 /// One trial. Field order is column order.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrialRecord {
     /// [`SCHEMA`].
     pub schema: u32,
@@ -59,20 +90,26 @@ pub struct TrialRecord {
     pub power_share: Option<f64>,
     /// Smallest relative change of an output that would have been seen
     /// (median over judged outputs).
+    #[serde(with = "measured")]
     pub detectable: Option<f64>,
     /// Judged outputs outside their bound, or not the right bits.
     pub wrong: Option<u64>,
     /// Largest error in ulps of the result type.
+    #[serde(with = "measured")]
     pub max_ulp: Option<f64>,
     /// Largest error as a share of its bound; above 1 fails.
+    #[serde(with = "measured")]
     pub max_ratio: Option<f64>,
     /// Logical offset of the worst output.
     pub worst_index: Option<u64>,
     /// Correctly rounded value there.
+    #[serde(with = "measured")]
     pub expected: Option<f64>,
     /// What the library returned there.
+    #[serde(with = "measured")]
     pub actual: Option<f64>,
     /// Bound there, absolute.
+    #[serde(with = "measured")]
     pub bound: Option<f64>,
     /// Outputs whose verdict needed the arbiter.
     pub arbitrated: Option<u64>,
@@ -90,5 +127,86 @@ impl TrialRecord {
         let (name, reason) = verdict.columns();
         self.verdict = name.to_owned();
         self.reason = reason;
+    }
+
+    /// The verdict that the verdict columns spell.
+    pub fn parsed_verdict(&self) -> Result<Verdict> {
+        let spelled = match &self.reason {
+            Some(reason) => serde_json::json!({ &self.verdict: reason }),
+            None => serde_json::json!(self.verdict),
+        };
+        serde_json::from_value(spelled).map_err(|e| {
+            Error::usage(format!(
+                "'{}' with reason '{}' is no verdict of this version",
+                self.verdict,
+                self.reason.as_deref().unwrap_or_default()
+            ))
+            .with_source(e)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::{FailureKind, SkipReason};
+
+    #[test]
+    fn parsed_verdict_columns_round_trip() {
+        for verdict in [
+            Verdict::Passed,
+            Verdict::Failed(FailureKind::OutOfBound),
+            Verdict::Skipped(SkipReason::NotSupported),
+            Verdict::TimedOut,
+        ] {
+            let mut record = TrialRecord::default();
+            record.set_verdict(verdict);
+            assert_eq!(record.parsed_verdict().unwrap(), verdict);
+        }
+    }
+
+    #[test]
+    fn measured_values_survive_json_bit_for_bit() {
+        for value in [
+            0.0,
+            -0.0,
+            1.0 / 3.0,
+            5e-324,
+            1e300,
+            f64::INFINITY,
+            -f64::INFINITY,
+        ] {
+            let record = TrialRecord {
+                actual: Some(value),
+                ..TrialRecord::default()
+            };
+            let text = serde_json::to_string(&record).unwrap();
+            let back: TrialRecord = serde_json::from_str(&text).unwrap();
+            assert_eq!(
+                back.actual.map(f64::to_bits),
+                Some(value.to_bits()),
+                "{text}"
+            );
+            assert_eq!(back.expected, None);
+        }
+        let nan = TrialRecord {
+            max_ratio: Some(f64::NAN),
+            ..TrialRecord::default()
+        };
+        let text = serde_json::to_string(&nan).unwrap();
+        let back: TrialRecord = serde_json::from_str(&text).unwrap();
+        assert!(back.max_ratio.is_some_and(f64::is_nan), "{text}");
+    }
+
+    #[test]
+    fn parsed_verdict_unknown_words_are_refused() {
+        let mut record = TrialRecord {
+            verdict: "failed".to_owned(),
+            reason: Some("tired".to_owned()),
+            ..TrialRecord::default()
+        };
+        assert!(record.parsed_verdict().is_err());
+        record.reason = None;
+        assert!(record.parsed_verdict().is_err());
     }
 }

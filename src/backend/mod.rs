@@ -4,10 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::bound::Arithmetic;
 use crate::candidate::Candidate;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fill::Inputs;
 use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
+
+pub mod cudnn;
+pub mod host;
+pub mod open;
 
 /// What every record of a run was made on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +74,13 @@ pub trait Backend {
     /// Every candidate this backend knows for `problem`, refused ones included.
     fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>>;
 
+    /// Whether one candidate can be run on `problem`. There may be more that can
+    /// than [`Backend::candidates`] lists: a choice of an engine's knobs that it
+    /// did not sample.
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        find(self.candidates(problem)?, candidate)
+    }
+
     /// Runs one candidate on one case. An `Err` is a fault of the harness or
     /// the machine; whatever the library does is an [`Outcome`].
     fn run(
@@ -78,4 +89,13 @@ pub trait Backend {
         candidate: &Candidate,
         options: &RunOptions,
     ) -> Result<Outcome>;
+}
+
+/// The support of a candidate among `listings`.
+pub(crate) fn find(listings: Vec<Listing>, candidate: &Candidate) -> Result<Support> {
+    listings
+        .into_iter()
+        .find(|listing| listing.candidate == *candidate)
+        .map(|listing| listing.support)
+        .ok_or_else(|| Error::usage(format!("this backend has no candidate '{candidate}'")))
 }

@@ -1,8 +1,5 @@
 //! Data of a case: distributions, and values as a pure function of
 //! (problem, fill, role, logical index).
-//!
-//! Values are drawn in `f64` by a counter-based generator, then rounded to the
-//! type of the tensor: what the library is given is what the oracle sees.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,15 +7,13 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::problem::{ConvProblem, Role};
+use crate::problem::ConvProblem;
+
 use crate::tensor::Tensor;
 
-mod integers;
-mod random;
-mod reduction;
-#[cfg(test)]
-mod tests;
-mod values;
+mod generate;
+
+use generate::tensor;
 
 /// A distribution and the seed of its streams. Text form `normal:7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,16 +28,13 @@ pub struct Fill {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FillKind {
-    /// All ones; thinned out where K ones would not be exact.
+    /// All ones.
     Constant,
-    /// A single one in the first operand, distinct small integers in the
-    /// second.
+    /// A single one in x, distinct small integers in w.
     Impulse,
-    /// Small integers such that every partial sum is exact in the accumulator;
-    /// none is zero unless K is too long for ±1.
+    /// Small integers such that every partial sum is exact in the accumulator.
     Integers,
-    /// [`FillKind::Integers`] with three of four elements of the first operand
-    /// zero.
+    /// [`FillKind::Integers`] with most elements zero.
     Sparse,
     /// Standard normal.
     Normal,
@@ -52,15 +44,15 @@ pub enum FillKind {
     LogUniform,
     /// Pairs of products that nearly cancel.
     Cancelling,
-    /// One product far larger than the others, first in the sum, all positive.
+    /// One product far larger than the others, first in the sum.
     LargeThenSmall,
-    /// Sums near the overflow threshold of the result, on both sides of it.
+    /// Sums near the overflow threshold of the output type.
     NearOverflow,
     /// Operands and results at and below the smallest normal values.
     Subnormal,
-    /// One to three NaNs among normal data.
+    /// A few NaNs among normal data.
     NanPlaced,
-    /// One to three infinities among normal data.
+    /// A few infinities of both signs among normal data.
     InfPlaced,
 }
 
@@ -165,11 +157,6 @@ impl Inputs {
             prior: (problem.beta.0 != 0.0).then(|| tensor(problem, fill, result)),
         }
     }
-}
-
-fn tensor(problem: &ConvProblem, fill: Fill, role: Role) -> Tensor {
-    let values = values::values(problem, fill, role);
-    Tensor::from_fn(problem.dtype(role), &problem.dims(role), values)
 }
 
 impl fmt::Display for Fill {

@@ -1,21 +1,24 @@
 //! Exact values: what the right answer is, before and after rounding.
+//!
+//! [`reference`] computes all outputs, or a sample, by the fastest path that is
+//! exact or certified for the data ([`blocked`]); [`arbiter`] settles the rest.
+
+use rayon::prelude::*;
 
 use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::fill::Inputs;
+use crate::geometry::Geometry;
+use crate::problem::Role;
 
 pub mod arbiter;
+mod blocked;
+mod kernel;
+mod sample;
+mod value;
 
-/// The value of one output before rounding to the output type:
-/// alpha · Σ a·b + beta · prior, as an unevaluated sum of two doubles with a
-/// certified radius: |exact − (hi + lo)| ≤ radius.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Value {
-    /// Leading part, the exact value rounded to f64.
-    pub hi: f64,
-    /// Correction, |lo| ≤ ulp(hi)/2.
-    pub lo: f64,
-    /// Certified radius; 0 when hi + lo is exact.
-    pub radius: f64,
-}
+pub use sample::Sample;
+pub use value::{Value, two_sum};
 
 /// What IEEE 754 arithmetic makes of one output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,32 @@ pub enum Class {
         /// Whether the infinity is negative.
         negative: bool,
     },
+}
+
+impl Class {
+    /// The class of a sum whose finite terms do not count.
+    fn of(sum: f64) -> Self {
+        if sum.is_nan() {
+            Class::Nan
+        } else if sum.is_infinite() {
+            Class::Infinite {
+                negative: sum < 0.0,
+            }
+        } else {
+            Class::Finite
+        }
+    }
+}
+
+/// How the value of an output was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decided {
+    /// MPFR, exact.
+    Arbiter,
+    /// Exact in fixed point, or in doubles without rounding.
+    FixedPoint,
+    /// Double arithmetic with a certified radius.
+    Certified,
 }
 
 /// What is known of one output.
@@ -49,40 +78,117 @@ pub struct Output {
     pub decided: Decided,
 }
 
-/// How the value of an output was decided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decided {
-    /// MPFR, exact.
-    Arbiter,
-    /// Fixed point, exact.
-    FixedPoint,
-    /// Double arithmetic with a certified radius.
-    Certified,
+/// How many outputs were decided in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// By exact fixed-point or exact double arithmetic.
+    pub fixed_point: u64,
+    /// By double arithmetic with a radius.
+    pub certified: u64,
+    /// By the arbiter.
+    pub arbiter: u64,
 }
 
-/// Which outputs of a problem are judged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sample {
-    /// Every one.
-    All,
-    /// These logical offsets, ascending.
-    Some(Vec<usize>),
+/// The exact values of a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reference {
+    /// Judged outputs, ascending by index.
+    pub outputs: Vec<Output>,
+    /// Elements of the result tensor.
+    pub total: usize,
+    /// How they were decided.
+    pub tally: Tally,
 }
 
-impl Value {
-    /// An exactly known double.
-    pub fn exact(value: f64) -> Self {
-        Value {
-            hi: value,
-            lo: 0.0,
-            radius: 0.0,
+impl Reference {
+    /// Judged share of all outputs, 0 to 1.
+    pub fn coverage(&self) -> f64 {
+        self.outputs.len() as f64 / self.total as f64
+    }
+}
+
+/// The exact values of the sampled outputs of a case.
+pub fn reference(inputs: &Inputs, sample: &Sample) -> Reference {
+    let total = inputs.problem.elements(inputs.problem.direction.result());
+    let outputs = match sample {
+        Sample::All => blocked::outputs(inputs)
+            .unwrap_or_else(|| by_arbiter(inputs, (0..total).into_par_iter())),
+        Sample::Some(list) => by_arbiter(inputs, list.par_iter().copied()),
+    };
+    Reference {
+        total,
+        tally: tally(&outputs),
+        outputs,
+    }
+}
+
+/// The same by the arbiter alone: the slow path that the fast one is checked
+/// and measured against.
+pub fn reference_by_arbiter(inputs: &Inputs) -> Reference {
+    let total = inputs.problem.elements(inputs.problem.direction.result());
+    let outputs = by_arbiter(inputs, (0..total).into_par_iter());
+    Reference {
+        total,
+        tally: tally(&outputs),
+        outputs,
+    }
+}
+
+fn by_arbiter(inputs: &Inputs, indices: impl IndexedParallelIterator<Item = usize>) -> Vec<Output> {
+    indices.map(|i| arbiter::output(inputs, i)).collect()
+}
+
+fn tally(outputs: &[Output]) -> Tally {
+    let mut tally = Tally::default();
+    for output in outputs {
+        match output.decided {
+            Decided::FixedPoint => tally.fixed_point += 1,
+            Decided::Certified => tally.certified += 1,
+            Decided::Arbiter => tally.arbiter += 1,
         }
     }
-
-    /// The exact value correctly rounded to `dtype`, or `None` when the radius
-    /// leaves it open (ask the arbiter).
-    pub fn rounded(&self, dtype: DType) -> Option<f64> {
-        let _ = dtype;
-        todo!("oracle")
-    }
+    tally
 }
+
+/// Compares about `count` outputs, chosen by `seed`, with the arbiter; a
+/// disagreement is a bug of convfuzz.
+pub fn audit(inputs: &Inputs, reference: &Reference, count: usize, seed: u64) -> Result<()> {
+    let len = reference.outputs.len();
+    let dtype = inputs.problem.result_type();
+    for step in 0..count.min(len) {
+        let pick = (seed as usize).wrapping_add(step.wrapping_mul(0x9e37_79b9)) % len;
+        check_against_arbiter(inputs, &reference.outputs[pick], dtype)?;
+    }
+    Ok(())
+}
+
+fn check_against_arbiter(inputs: &Inputs, output: &Output, dtype: DType) -> Result<()> {
+    let exact = arbiter::exact(inputs, &Geometry::new(&inputs.problem), output.index);
+    let truth = arbiter::rounded(inputs, output.index, dtype);
+    let same_class = exact.class == output.class;
+    let same_value = output.class != Class::Finite
+        || output
+            .value
+            .rounded(dtype)
+            .is_none_or(|rounded| rounded == truth);
+    if same_class && same_value && exact.s <= output.s && exact.nonzero == output.nonzero {
+        return Ok(());
+    }
+    Err(Error::internal(format!(
+        "the fast oracle and the arbiter disagree at output {} of '{} fill={}': please report this line",
+        output.index, inputs.problem, inputs.fill
+    )))
+}
+
+/// Elements of the operands and result together: what a case keeps in memory,
+/// times their sizes, plus 8 bytes each per operand for the oracle.
+pub fn footprint(inputs: &Inputs) -> u64 {
+    let problem = &inputs.problem;
+    [Role::X, Role::W, Role::Y]
+        .iter()
+        .map(|&role| problem.elements(role) as u64 * (8 + problem.dtype(role).size() as u64))
+        .sum()
+}
+
+#[cfg(test)]
+mod tests;

@@ -124,7 +124,7 @@ pub fn reduce<C: PartialEq>(
         trier,
         best: start.clone(),
     };
-    reducer.to_fixpoint()?;
+    reducer.run()?;
     let end = reducer.trier.confirm(&reducer.best)?;
     Ok(Some(Reduced {
         inputs: reducer.best,
@@ -150,7 +150,7 @@ struct Reducer<'a, 'p, C> {
 }
 
 impl<C: PartialEq> Reducer<'_, '_, C> {
-    fn to_fixpoint(&mut self) -> Result<()> {
+    fn run(&mut self) -> Result<()> {
         loop {
             let before = DataPatch::of(&self.best);
             for part in PARTS {

@@ -23,6 +23,7 @@ mod passes;
 mod tests;
 mod trier;
 pub mod trigger;
+mod types;
 
 use order::Cost;
 use trier::Trier;
@@ -222,7 +223,7 @@ pub fn shrink<C: PartialEq>(
     let Some(mut shrinker) = Shrinker::start(start, options, predicate)? else {
         return Ok(None);
     };
-    shrinker.to_fixpoint()?;
+    shrinker.run()?;
     shrinker.finish().map(Some)
 }
 
@@ -239,7 +240,7 @@ pub fn shrink_tree<C: PartialEq, T: ValueTree>(
         return Ok(None);
     };
     shrinker.simplify(tree, repro)?;
-    shrinker.to_fixpoint()?;
+    shrinker.run()?;
     shrinker.finish().map(Some)
 }
 
@@ -293,7 +294,7 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
         Ok(())
     }
 
-    fn to_fixpoint(&mut self) -> Result<()> {
+    fn run(&mut self) -> Result<()> {
         loop {
             let before = self.best.clone();
             for pass in Self::PASSES {

@@ -8,7 +8,8 @@
 //!    or padded dimension (twice when padded unevenly), alpha, beta;
 //! 4. sizes: kernel volume, c + k, groups, n, image volume;
 //! 5. values of strides, dilations and paddings, summed;
-//! 6. type configuration in the order of [`Types::ALL`], then layout;
+//! 6. types: fp32, fp16, bf16, fp64, fp16 with fp16 compute, fp16 or bf16
+//!    operands with an fp32 result, any other; then layout;
 //! 7. factors: 1 before -1 before others for alpha, 0 before 1 for beta;
 //! 8. distribution in the order of [`FillKind::ALL`], then seed;
 //! 9. each size by itself, then the repro line, so that two different cases
@@ -16,9 +17,9 @@
 //!
 //! [`FillKind::ALL`]: crate::fill::FillKind::ALL
 
+use super::types::Types;
 use crate::candidate::{Candidate, Repro};
 use crate::problem::{ConvProblem, Layout};
-use crate::strategy::Types;
 
 /// The place of a case in the order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +53,7 @@ impl Cost {
                 p.spatial.iter().product(),
             ],
             window: window(p).sum(),
-            types: types(p),
+            types: Types::place(p),
             layout: p.layout,
             factors: [factor(p.alpha.0, 1.0), factor(p.beta.0, 0.0)],
             fill: (repro.fill.kind, repro.fill.seed),
@@ -83,13 +84,6 @@ fn features(p: &ConvProblem) -> usize {
 fn window(p: &ConvProblem) -> impl Iterator<Item = usize> {
     let lists = [&p.stride, &p.dilation, &p.pad_before, &p.pad_after];
     lists.into_iter().flatten().copied()
-}
-
-/// Index in [`Types::ALL`]; configurations without a name come last.
-fn types(p: &ConvProblem) -> usize {
-    let types = Types::of(p);
-    let place = Types::ALL.into_iter().position(|t| Some(t) == types);
-    place.unwrap_or(Types::ALL.len())
 }
 
 /// Plainness of a factor: its default, then 1, -1, and anything else.

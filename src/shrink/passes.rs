@@ -3,12 +3,12 @@
 //! A change that alone would be impossible takes what it needs along: removing
 //! padding grows an image that would become smaller than the kernel.
 
+use super::types::Types;
 use super::{Field, Shrinker};
 use crate::candidate::{Candidate, Repro};
 use crate::error::Result;
 use crate::fill::FillKind;
 use crate::problem::{ConvProblem, Layout, Scale};
-use crate::strategy::Types;
 
 /// A way to make a case simpler.
 pub(super) type Pass<'a, 'p, C> = fn(&mut Shrinker<'a, 'p, C>) -> Result<()>;

@@ -35,7 +35,10 @@ fn minimal_from(start: &Repro, fault: Fault, options: &Options) -> Shrunk<()> {
 
 fn seed_1(r: &Repro) -> bool {
     let p = &r.problem;
-    p.c % 8 == 0 && p.k % 8 == 0 && p.kernel == [3, 1, 1] && p.x_type == DType::Fp16
+    p.c.is_multiple_of(8)
+        && p.k.is_multiple_of(8)
+        && p.kernel == [3, 1, 1]
+        && p.x_type == DType::Fp16
 }
 
 /// Faults by name, with the line every start must end at.
@@ -52,12 +55,12 @@ const FAULTS: &[(&str, Fault, &str)] = &[
     ),
     (
         "multiples of 8",
-        |r| r.problem.c % 8 == 0 && r.problem.k % 8 == 0,
+        |r| r.problem.c.is_multiple_of(8) && r.problem.k.is_multiple_of(8),
         "fwd c=8 k=8 in=1 ker=1 fill=const:0 via=engine:7",
     ),
     (
         "multiple of 5",
-        |r| r.problem.c % 5 == 0,
+        |r| r.problem.c.is_multiple_of(5),
         "fwd c=5 k=1 in=1 ker=1 fill=const:0 via=engine:7",
     ),
     (
@@ -67,7 +70,7 @@ const FAULTS: &[(&str, Fault, &str)] = &[
     ),
     (
         "above 16 and not a multiple of 4",
-        |r| r.problem.c > 16 && r.problem.c % 4 != 0,
+        |r| r.problem.c > 16 && !r.problem.c.is_multiple_of(4),
         "fwd c=17 k=1 in=1 ker=1 fill=const:0 via=engine:7",
     ),
     (
@@ -224,7 +227,7 @@ fn seed_1_starts(count: usize) -> Vec<Repro> {
         (problem.c, problem.k) = (8 * c * problem.groups, 8 * k * problem.groups);
         problem.kernel = vec![3, 1, 1];
         problem.spatial[0] += 2 * problem.dilation[0];
-        crate::strategy::Types::Fp16.apply(&mut problem);
+        let problem = problem.with_type(DType::Fp16);
         Repro {
             problem,
             fill: d.fills[0],
@@ -380,7 +383,7 @@ fn shrink_flaky_failures_are_repeated_enough() {
         let mut predicate = |r: &Repro| {
             runs += 1;
             let draw = (runs + stream).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-            Ok((r.problem.c % 8 == 0 && draw % one_in == 0).then_some(()))
+            Ok((r.problem.c.is_multiple_of(8) && draw.is_multiple_of(one_in)).then_some(()))
         };
         let start = "fwd n=2 c=48 k=3 in=9x9 ker=3x3 type=bf16 fill=normal:1"
             .parse()
@@ -415,7 +418,7 @@ fn shrink_tree_uses_the_tree_and_ends_at_the_same_line() {
         fill: d.fills[0],
         via: None,
     };
-    let fault: Fault = |r| r.problem.c % 8 == 0 && r.problem.stride.iter().any(|s| *s > 1);
+    let fault: Fault = |r| r.problem.c.is_multiple_of(8) && r.problem.stride.iter().any(|s| *s > 1);
     let mut found = 0;
     while found < 20 {
         let mut tree = strategy.new_tree(&mut runner).unwrap();

@@ -56,7 +56,7 @@ impl<'a, 'p, T, C: PartialEq> Trier<'a, 'p, T, C> {
                 self.exhausted = true;
                 return Ok(None);
             }
-            if self.run(case)? {
+            if self.once(case)? {
                 return Ok(Some(true));
             }
         }
@@ -72,12 +72,12 @@ impl<'a, 'p, T, C: PartialEq> Trier<'a, 'p, T, C> {
         };
         let mut failed = 0;
         for _ in 0..of {
-            failed += u32::from(self.run(case)?);
+            failed += u32::from(self.once(case)?);
         }
         Ok(Rate { failed, of })
     }
 
-    fn run(&mut self, case: &T) -> Result<bool> {
+    fn once(&mut self, case: &T) -> Result<bool> {
         self.trials += 1;
         Ok((self.predicate)(case)?.as_ref() == Some(&self.class))
     }

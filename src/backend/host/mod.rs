@@ -1,0 +1,411 @@
+//! Convolution in software: the families of algorithms that cuDNN has, in their
+//! real arithmetic. Serves machines without a GPU, and measures the harness
+//! itself: faults can be planted in it by name ([`faults`]).
+
+use std::time::{Duration, Instant};
+
+use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
+use crate::bound::{Accumulator, Arithmetic, Family, Generation, OperandRounding, Units};
+use crate::candidate::Candidate;
+use crate::dtype::{DType, TF32};
+use crate::error::{Error, Result};
+use crate::fill::Inputs;
+use crate::outcome::{Deviation, Observation, Outcome, Repeat};
+use crate::problem::{Compute, ConvProblem};
+
+mod arena;
+pub mod faults;
+mod fft;
+mod gemm;
+mod process;
+mod sum;
+pub mod tensor_core;
+mod winograd;
+
+use arena::{Arena, Poison};
+use faults::{CARRIER, FAULTS, Fault};
+use gemm::Gemm;
+use sum::Sum;
+
+/// What to plant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostOptions {
+    /// Name of a fault to plant in the carrier algorithm.
+    pub fault: Option<String>,
+}
+
+/// The host backend.
+pub struct HostBackend {
+    combination: Combination,
+    fault: Option<&'static Fault>,
+    runs: u64,
+}
+
+/// An algorithm of this backend.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Algorithm {
+    Gemm(Gemm),
+    Winograd(winograd::Winograd),
+    Fft,
+}
+
+/// The candidate that carries a fault, or none.
+pub fn carrier(fault: Option<&str>) -> Candidate {
+    Candidate::Host {
+        algorithm: CARRIER.to_owned(),
+        fault: fault.map(str::to_owned),
+    }
+}
+
+/// Names of the algorithms, plainest first.
+pub const ALGORITHMS: [&str; 10] = [
+    "direct",
+    CARRIER,
+    "gemm_splitk",
+    "gemm_tf32",
+    "tensor_volta",
+    "tensor_ampere",
+    "tensor_hopper",
+    "winograd_f2",
+    "winograd_f4",
+    "fft",
+];
+
+impl HostBackend {
+    /// The backend; an unknown fault is a usage error that lists all.
+    pub fn new(options: &HostOptions) -> Result<Self> {
+        let fault = options.fault.as_deref().map(fault_named).transpose()?;
+        Ok(HostBackend {
+            combination: Combination {
+                backend: "host".to_owned(),
+                device: processor(),
+                convfuzz: env!("CARGO_PKG_VERSION").to_owned(),
+                ..Combination::default()
+            },
+            fault,
+            runs: 0,
+        })
+    }
+
+    /// The candidate of an algorithm: the carrier bears the fault's name.
+    fn candidate(&self, name: &str) -> Candidate {
+        Candidate::Host {
+            algorithm: name.to_owned(),
+            fault: self
+                .fault
+                .filter(|_| name == CARRIER)
+                .map(|f| f.name.to_owned()),
+        }
+    }
+
+    fn execute(&mut self, job: &Job<'_>, workspace: Vec<f64>, poison: Poison) -> Arena {
+        let mut arena = Arena::new(job.inputs, workspace, poison);
+        let compute = accumulator(&job.inputs.problem);
+        match job.algorithm {
+            Algorithm::Gemm(gemm) => gemm.run(job.inputs, &mut arena, job.fault, self.runs),
+            Algorithm::Winograd(winograd) => winograd.run(job.inputs, &mut arena),
+            Algorithm::Fft if compute == Accumulator::Fp64 => {
+                fft::run::<f64>(job.inputs, &mut arena, compute);
+            }
+            Algorithm::Fft => fft::run::<f32>(job.inputs, &mut arena, compute),
+        }
+        if let Some(fault) = job.fault {
+            fault.after(&mut arena);
+        }
+        self.runs += 1;
+        arena
+    }
+
+    fn observe(&mut self, job: &Job<'_>, repeats: u32) -> Observation {
+        let started = Instant::now();
+        let cells = job.workspace_cells();
+        let poisoned = job.inputs.prior.is_none();
+        let arena = self.execute(job, vec![f64::NAN; cells], Poison::Ones);
+        let (result, unwritten) = arena.take_result(Poison::Ones, poisoned);
+        let mut observation = Observation {
+            memory: arena.damage(job.inputs),
+            unwritten,
+            deviations: Vec::new(),
+            workspace: 8 * cells as u64,
+            elapsed: Duration::ZERO,
+            result,
+        };
+        let mut leftover = arena.workspace;
+        for repeat in 0..repeats {
+            let (under, workspace, poison) = match repeat % 4 {
+                0 => (Repeat::Same, vec![f64::NAN; cells], Poison::Ones),
+                1 => (Repeat::WorkspaceZero, vec![0.0; cells], Poison::Ones),
+                2 => (
+                    Repeat::WorkspaceLeftover,
+                    std::mem::take(&mut leftover),
+                    Poison::Ones,
+                ),
+                _ => (Repeat::OutputPoison, vec![f64::NAN; cells], Poison::Other),
+            };
+            let arena = self.execute(job, resized(workspace, cells), poison);
+            let (result, _) = arena.take_result(poison, poisoned);
+            if result != observation.result {
+                observation.deviations.push(Deviation { under, result });
+            }
+        }
+        observation.elapsed = started.elapsed();
+        observation
+    }
+}
+
+fn resized(mut workspace: Vec<f64>, cells: usize) -> Vec<f64> {
+    workspace.resize(cells, 0.0);
+    workspace
+}
+
+/// One run: what, on what, with which fault showing.
+struct Job<'a> {
+    inputs: &'a Inputs,
+    algorithm: Algorithm,
+    fault: Option<&'a Fault>,
+}
+
+impl Job<'_> {
+    fn workspace_cells(&self) -> usize {
+        match self.algorithm {
+            Algorithm::Gemm(_) => Gemm::workspace(self.inputs),
+            _ => 0,
+        }
+    }
+}
+
+impl Backend for HostBackend {
+    fn combination(&self) -> &Combination {
+        &self.combination
+    }
+
+    fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
+        let listing = |name: &&str| Listing {
+            candidate: self.candidate(name),
+            support: support(problem, name),
+        };
+        Ok(ALGORITHMS.iter().map(listing).collect())
+    }
+
+    /// Candidates with any fault, planted in this backend or not.
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        let Candidate::Host { algorithm, fault } = candidate else {
+            return Err(foreign(candidate));
+        };
+        planted(algorithm, fault.as_deref())?;
+        chosen(problem, algorithm)?.map_or_else(
+            |why| Ok(Support::Refused(why)),
+            |_| Ok(support(problem, algorithm)),
+        )
+    }
+
+    fn run(
+        &mut self,
+        inputs: &Inputs,
+        candidate: &Candidate,
+        options: &RunOptions,
+    ) -> Result<Outcome> {
+        let Candidate::Host { algorithm, fault } = candidate else {
+            return Err(foreign(candidate));
+        };
+        let planted = planted(algorithm, fault.as_deref())?;
+        let (algorithm, _) = match chosen(&inputs.problem, algorithm)? {
+            Ok(chosen) => chosen,
+            Err(refusal) => return Ok(Outcome::NotSupported(refusal)),
+        };
+        let fault = planted.filter(|f| f.triggers(&inputs.problem));
+        if let Some(fault) = fault {
+            fault.before();
+            if fault.fails_execution() {
+                return Ok(Outcome::ExecutionFailed {
+                    status: "HOST_EXECUTION_FAILED".to_owned(),
+                    message: format!("planted fault {}", fault.name),
+                });
+            }
+        }
+        let job = Job {
+            inputs,
+            algorithm,
+            fault,
+        };
+        Ok(Outcome::Ran(Box::new(self.observe(&job, options.repeats))))
+    }
+}
+
+fn foreign(candidate: &Candidate) -> Error {
+    Error::usage(format!(
+        "{candidate} needs cuDNN; the host backend has: {}",
+        ALGORITHMS.join(", ")
+    ))
+}
+
+/// The fault of a candidate, which only the carrier can have.
+fn planted(algorithm: &str, fault: Option<&str>) -> Result<Option<&'static Fault>> {
+    let planted = fault.map(fault_named).transpose()?;
+    if planted.is_some() && algorithm != CARRIER {
+        return Err(Error::usage(format!(
+            "faults can be planted in host:{CARRIER} alone"
+        )));
+    }
+    Ok(planted)
+}
+
+/// The fault of that name.
+pub fn fault_named(name: &str) -> Result<&'static Fault> {
+    FAULTS.iter().find(|f| f.name == name).ok_or_else(|| {
+        let names: Vec<_> = FAULTS.iter().map(|f| f.name).collect();
+        Error::usage(format!(
+            "unknown fault '{name}'; known: {}",
+            names.join(", ")
+        ))
+    })
+}
+
+fn support(problem: &ConvProblem, name: &str) -> Support {
+    match chosen(problem, name) {
+        Ok(Ok((algorithm, arithmetic))) => Support::Offered {
+            arithmetic,
+            workspace: match algorithm {
+                Algorithm::Gemm(_) => 8 * problem.reduction_length() as u64,
+                _ => 0,
+            },
+            nondeterministic: false,
+            notes: Vec::new(),
+        },
+        Ok(Err(refusal)) => Support::Refused(refusal),
+        Err(error) => Support::Refused(error.to_string()),
+    }
+}
+
+type Chosen = std::result::Result<(Algorithm, Arithmetic), String>;
+
+/// The algorithm of that name with the arithmetic it declares, or why it does
+/// not serve the problem. The error is for names that do not exist.
+fn chosen(problem: &ConvProblem, name: &str) -> Result<Chosen> {
+    let accumulator = accumulator(problem);
+    let simt = |sum| {
+        let gemm = Gemm {
+            sum,
+            operands: OperandRounding::None,
+            compute: accumulator,
+        };
+        Ok((Algorithm::Gemm(gemm), Arithmetic::simt(accumulator)))
+    };
+    Ok(match name {
+        "direct" => simt(Sum::Sequential(accumulator)),
+        CARRIER => simt(Sum::Interleaved(accumulator)),
+        "gemm_splitk" => simt(Sum::Split {
+            slice: 32,
+            accumulator,
+            partials: accumulator,
+        }),
+        "gemm_tf32" => tf32(problem),
+        "tensor_volta" => tensor(problem, Generation::Volta),
+        "tensor_ampere" => tensor(problem, Generation::Ampere),
+        "tensor_hopper" => tensor(problem, Generation::Hopper),
+        "winograd_f2" => winograd(problem, winograd::F2),
+        "winograd_f4" => winograd(problem, winograd::F4),
+        "fft" => fft(problem),
+        _ => {
+            return Err(Error::usage(format!(
+                "unknown host algorithm '{name}'; known: {}",
+                ALGORITHMS.join(", ")
+            )));
+        }
+    })
+}
+
+fn accumulator(problem: &ConvProblem) -> Accumulator {
+    match problem.compute {
+        Compute::Fp16 => Accumulator::Fp16,
+        Compute::Fp32 => Accumulator::Fp32,
+        Compute::Fp64 => Accumulator::Fp64,
+    }
+}
+
+fn operand_types(problem: &ConvProblem) -> [DType; 2] {
+    problem.direction.operands().map(|role| problem.dtype(role))
+}
+
+fn tensor(problem: &ConvProblem, generation: Generation) -> Chosen {
+    let [a, b] = operand_types(problem);
+    let half = problem.compute == Compute::Fp16;
+    if a != b || !matches!(a, DType::Fp16 | DType::Bf16) || problem.compute == Compute::Fp64 {
+        return Err("tensor cores here take fp16 or bf16 operands of one type".to_owned());
+    }
+    if a == DType::Bf16 && (generation == Generation::Volta || half) {
+        return Err("bf16 needs Ampere or later and fp32 sums".to_owned());
+    }
+    let gemm = Gemm {
+        sum: Sum::tensor_core(generation, a.format(), false, half),
+        operands: OperandRounding::None,
+        compute: accumulator(problem),
+    };
+    let arithmetic = Arithmetic {
+        units: Units::TensorCore(generation),
+        ..Arithmetic::simt(accumulator(problem))
+    };
+    Ok((Algorithm::Gemm(gemm), arithmetic))
+}
+
+fn tf32(problem: &ConvProblem) -> Chosen {
+    if operand_types(problem) != [DType::Fp32; 2] || problem.compute != Compute::Fp32 {
+        return Err("TF32 is for fp32 operands and sums".to_owned());
+    }
+    let gemm = Gemm {
+        sum: Sum::tensor_core(Generation::Hopper, TF32, true, false),
+        operands: OperandRounding::Tf32,
+        compute: Accumulator::Fp32,
+    };
+    let arithmetic = Arithmetic {
+        operands: OperandRounding::Tf32,
+        units: Units::TensorCore(Generation::Hopper),
+        ..Arithmetic::simt(Accumulator::Fp32)
+    };
+    Ok((Algorithm::Gemm(gemm), arithmetic))
+}
+
+fn winograd(problem: &ConvProblem, algorithm: winograd::Winograd) -> Chosen {
+    if problem.compute != Compute::Fp32 {
+        return Err("Winograd here computes in fp32".to_owned());
+    }
+    if let Some(refusal) = winograd::refusal(problem) {
+        return Err(refusal.to_owned());
+    }
+    let family = Family::Winograd {
+        tile: Some(algorithm.m as u32),
+    };
+    let arithmetic = Arithmetic {
+        family,
+        ..Arithmetic::simt(Accumulator::Fp32)
+    };
+    Ok((Algorithm::Winograd(algorithm), arithmetic))
+}
+
+fn fft(problem: &ConvProblem) -> Chosen {
+    if problem.compute == Compute::Fp16 {
+        return Err("the FFT here computes in fp32 or fp64".to_owned());
+    }
+    if let Some(refusal) = fft::refusal(problem) {
+        return Err(refusal.to_owned());
+    }
+    let arithmetic = Arithmetic {
+        family: Family::Fft { tile: None },
+        ..Arithmetic::simt(accumulator(problem))
+    };
+    Ok((Algorithm::Fft, arithmetic))
+}
+
+/// The CPU's name as the kernel gives it.
+fn processor() -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    info.lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or_else(
+            || "unknown CPU".to_owned(),
+            |(_, name)| name.trim().to_owned(),
+        )
+}
+
+#[cfg(test)]
+mod tests;

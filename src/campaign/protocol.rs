@@ -1,0 +1,99 @@
+//! What a campaign and its workers say to each other: one JSON value a line.
+
+use std::io::{BufRead, Write};
+
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::backend::Combination;
+use crate::backend::open::BackendSpec;
+use crate::error::{Error, Result};
+use crate::record::TrialRecord;
+
+/// To the worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The first line: what to open, and how cases are run.
+    Setup {
+        /// The backend.
+        backend: BackendSpec,
+        /// Further runs of each candidate.
+        repeats: u32,
+        /// Most outputs judged per trial.
+        outputs: usize,
+    },
+    /// Run a case.
+    Case {
+        /// Its repro line.
+        repro: String,
+        /// Candidates not to be run.
+        skip: Vec<String>,
+    },
+}
+
+/// From the worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The backend is open.
+    Ready(Combination),
+    /// A trial is about to be launched: its repro line.
+    Starting(String),
+    /// A trial was judged; its record may still be amended.
+    Judged(Box<TrialRecord>),
+    /// The final record of a trial.
+    Record(Box<TrialRecord>),
+    /// The case is complete.
+    Done,
+    /// The worker cannot go on.
+    Failed {
+        /// Exit code of the error.
+        code: u8,
+        /// Its words.
+        message: String,
+    },
+}
+
+/// Writes one line and flushes it.
+pub fn send(to: &mut dyn Write, value: &impl Serialize) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *to, value)?;
+    to.write_all(b"\n")?;
+    to.flush()
+}
+
+/// Reads one line; `None` at the end.
+pub fn receive<T: DeserializeOwned>(from: &mut dyn BufRead) -> Result<Option<T>> {
+    let mut line = String::new();
+    let read = from
+        .read_line(&mut line)
+        .map_err(|e| Error::internal("cannot read from the other process").with_source(e))?;
+    if read == 0 {
+        return Ok(None);
+    }
+    serde_json::from_str(&line).map(Some).map_err(|e| {
+        Error::internal("the other process does not speak the protocol").with_source(e)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_round_trip_with_non_finite_measures() {
+        let record = TrialRecord {
+            max_ulp: Some(f64::INFINITY),
+            expected: Some(0.1),
+            ..TrialRecord::default()
+        };
+        let mut text = Vec::new();
+        send(&mut text, &Reply::Record(Box::new(record.clone()))).unwrap();
+        send(&mut text, &Reply::Done).unwrap();
+        let mut from = text.as_slice();
+        let first: Option<Reply> = receive(&mut from).unwrap();
+        assert_eq!(first, Some(Reply::Record(Box::new(record))));
+        assert_eq!(receive::<Reply>(&mut from).unwrap(), Some(Reply::Done));
+        assert_eq!(receive::<Reply>(&mut from).unwrap(), None);
+        assert!(receive::<Reply>(&mut b"garbage\n".as_slice()).is_err());
+    }
+}

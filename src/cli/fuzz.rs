@@ -1,0 +1,486 @@
+//! `convfuzz fuzz`: the main job.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+use serde::Serialize;
+
+use crate::backend::Combination;
+use crate::campaign::{self, Plan, Sink};
+use crate::candidate::Repro;
+use crate::cli::backend::BackendArgs;
+use crate::cli::exit::Exit;
+use crate::cli::interrupt;
+use crate::cli::progress::{Budget, Progress};
+use crate::cli::terminal::Terminal;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::fill::FillKind;
+use crate::finding::{Finding, Findings};
+use crate::problem::{Direction, Layout};
+use crate::record::{TrialRecord, measured};
+use crate::report::environment::{Ending, Environment};
+use crate::report::folder::{self, Folder};
+use crate::report::summary::Summary;
+use crate::strategy::Limits;
+use crate::trial::TrialOptions;
+
+/// Cases when neither --cases nor --time is given.
+const DEFAULT_CASES: u64 = 200;
+
+/// Generate problems, run every candidate, judge every output
+///
+/// Each generated problem is filled with exact-integer data, where the result
+/// must be right bit for bit, and with rounding-sensitive data, where it must be
+/// inside a derived bound. Results are written as the run goes; Ctrl-C ends the
+/// run cleanly, a second one at once.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Fuzz {
+    /// Stop after this many generated cases [default: 200, unless --time is given]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    cases: Option<u64>,
+    /// Stop after this long, such as 90s, 10m, 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    time: Option<Duration>,
+    /// Seed of the run; the same seed and options give the same trials [default: drawn, printed]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Folder for the results [default: results/<gpu>-<driver>-cudnn<version>]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Worker processes [default: one per processor core, at most 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Longest time for one trial
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s")]
+    timeout: Duration,
+    /// Further runs of each candidate, compared bit for bit
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    repeats: u32,
+    /// Print the summary as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is generated.
+#[derive(Args, Debug)]
+struct LimitArgs {
+    /// Tensor types to generate [default: all]
+    #[arg(
+        long,
+        value_name = "TYPE",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    dtype: Vec<DType>,
+    /// Spatial dimensions to generate [default: 1,2,3]
+    #[arg(
+        long,
+        value_name = "N",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=3))]
+    dims: Vec<u8>,
+    /// Directions to generate [default: fwd]
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    #[arg(value_parser = direction)]
+    direction: Vec<Direction>,
+    /// Memory layouts to generate [default: nchw,nhwc]
+    #[arg(
+        long,
+        value_name = "LAYOUT",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    layout: Vec<Layout>,
+    /// Distributions of data to generate, as in fill= [default: all]
+    #[arg(
+        long,
+        value_name = "FILL",
+        value_delimiter = ',',
+        help_heading = "Problems"
+    )]
+    fill: Vec<FillKind>,
+    /// Most multiply-adds of a problem [default: 1048576]
+    #[arg(long, value_name = "N", help_heading = "Problems")]
+    max_macs: Option<u64>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  convfuzz fuzz                                     200 cases on whatever is here
+  convfuzz fuzz --time 8h --out results/nightly
+  convfuzz fuzz --cases 50 --seed 7 --dtype fp16,bf16 --dims 3
+  convfuzz fuzz --fault tap_dropped --cases 20      a planted fault must be caught";
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    seed: u64,
+    folder: &'a Path,
+    interrupted: bool,
+    combination: &'a Combination,
+    cases: u64,
+    replayed: u64,
+    workers_replaced: u64,
+    quarantined: &'a [String],
+    summary: &'a Summary,
+    findings: Vec<FindingEntry>,
+}
+
+/// One fault, however many trials showed it.
+#[derive(Serialize)]
+struct FindingEntry {
+    id: String,
+    signature: String,
+    trials: u64,
+    repro: String,
+    detail: Option<String>,
+    #[serde(with = "measured")]
+    max_ratio: Option<f64>,
+}
+
+impl Fuzz {
+    /// Runs the campaign, writes the results, prints the summary.
+    pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
+        let stop = interrupt::flag()?;
+        let plan = self.plan()?;
+        let combination = self.backend.open(terminal)?.combination().clone();
+        let mut recorder = self.recorder(&plan, &combination, *terminal)?;
+        terminal.note(&format!(
+            "seed {}; results in {}",
+            plan.seed,
+            recorder.folder.path().display()
+        ));
+        let ran = campaign::run(&plan, &mut recorder, &stop);
+        let interrupted = stop.load(Ordering::SeqCst);
+        let ended = recorder.finish(ran, interrupted)?;
+        if self.json {
+            terminal.json(&ended.report(plan.seed, interrupted, &combination))?;
+        } else {
+            ended.print(terminal, plan.seed, interrupted)?;
+        }
+        Ok(match (interrupted, ended.summary.tally.bad()) {
+            (true, _) => Exit::Interrupted,
+            (false, 0) => Exit::Clean,
+            (false, _) => Exit::Failures,
+        })
+    }
+
+    fn plan(&self) -> Result<Plan> {
+        Ok(Plan {
+            backend: self.backend.spec()?,
+            seed: self.seed.unwrap_or_else(fresh_seed),
+            cases: self.cases(),
+            time: self.time,
+            limits: self.limits.limits()?,
+            jobs: self.jobs.map_or_else(default_jobs, usize::from),
+            timeout: self.timeout,
+            repeats: self.repeats,
+            outputs: TrialOptions::default().outputs,
+            regressions: self.regressions(),
+            program: None,
+        })
+    }
+
+    /// Where failing seeds are kept: a checkout of convfuzz has the folder. A
+    /// planted fault's failures are no news.
+    fn regressions(&self) -> Option<PathBuf> {
+        let folder = Path::new("proptest-regressions");
+        let wanted = self.backend.fault().is_none() && folder.is_dir();
+        wanted.then(|| folder.join("fuzz.txt"))
+    }
+
+    fn cases(&self) -> Option<u64> {
+        match (self.cases, self.time) {
+            (None, None) => Some(DEFAULT_CASES),
+            (cases, _) => cases,
+        }
+    }
+
+    fn recorder(
+        &self,
+        plan: &Plan,
+        combination: &Combination,
+        terminal: Terminal,
+    ) -> Result<Recorder> {
+        let options = serde_json::to_value(plan)
+            .map_err(|e| Error::internal("the plan does not fit JSON").with_source(e))?;
+        let environment = Environment::starting(combination.clone(), plan.seed, options);
+        let path = match &self.out {
+            Some(path) => path.clone(),
+            None => Path::new("results").join(folder::default_name(combination)),
+        };
+        let budget = match (plan.cases, plan.time) {
+            (None, Some(time)) => Budget::Time(time),
+            (cases, _) => Budget::Cases(cases.unwrap_or(DEFAULT_CASES)),
+        };
+        Ok(Recorder {
+            folder: Folder::create(&path, environment)?,
+            summary: Summary::default(),
+            findings: Findings::default(),
+            progress: Progress::start(budget, terminal),
+        })
+    }
+}
+
+impl LimitArgs {
+    fn limits(&self) -> Result<Limits> {
+        let defaults = Limits::default();
+        let limits = Limits {
+            types: or(&self.dtype, defaults.types),
+            ranks: or(&self.dims, defaults.ranks),
+            directions: or(&self.direction, defaults.directions),
+            layouts: or(&self.layout, defaults.layouts),
+            fills: or(&self.fill, defaults.fills),
+            max_macs: self.max_macs.unwrap_or(defaults.max_macs),
+            ..defaults
+        };
+        limits.validate()?;
+        Ok(limits)
+    }
+}
+
+/// The values given, or the default where none were.
+fn or<T: Clone>(given: &[T], default: Vec<T>) -> Vec<T> {
+    if given.is_empty() {
+        default
+    } else {
+        given.to_vec()
+    }
+}
+
+/// Takes the trials of a running campaign.
+struct Recorder {
+    folder: Folder,
+    summary: Summary,
+    findings: Findings,
+    progress: Progress,
+}
+
+/// What a campaign came to.
+struct Ended {
+    folder: PathBuf,
+    campaign: campaign::Summary,
+    summary: Summary,
+    findings: Findings,
+}
+
+impl Sink for Recorder {
+    fn starting(&mut self, _repro: &Repro) -> Result<()> {
+        Ok(())
+    }
+
+    fn record(&mut self, record: &TrialRecord) -> Result<()> {
+        self.folder.record(record)?;
+        self.summary.add(record)?;
+        self.findings.add(record);
+        Ok(())
+    }
+
+    fn progress(&mut self, progress: &campaign::Progress) {
+        self.progress.update(progress.cases, &self.summary);
+    }
+}
+
+impl Recorder {
+    /// Writes the end of the run, also after an error, which it then returns.
+    fn finish(self, ran: Result<campaign::Summary>, interrupted: bool) -> Result<Ended> {
+        self.progress.finish();
+        let folder = self.folder.path().to_owned();
+        let written = self.folder.finish(match (&ran, interrupted) {
+            (Err(_), _) => Ending::Error,
+            (Ok(_), true) => Ending::Interrupted,
+            (Ok(_), false) => Ending::Completed,
+        });
+        let campaign = ran?;
+        written?;
+        Ok(Ended {
+            folder,
+            campaign,
+            summary: self.summary,
+            findings: self.findings,
+        })
+    }
+}
+
+impl Ended {
+    fn report<'a>(
+        &'a self,
+        seed: u64,
+        interrupted: bool,
+        combination: &'a Combination,
+    ) -> Report<'a> {
+        Report {
+            seed,
+            folder: &self.folder,
+            interrupted,
+            combination,
+            cases: self.campaign.cases,
+            replayed: self.campaign.replayed,
+            workers_replaced: self.campaign.replaced,
+            quarantined: &self.campaign.quarantined,
+            summary: &self.summary,
+            findings: self.findings.iter().map(FindingEntry::new).collect(),
+        }
+    }
+
+    fn print(&self, terminal: &Terminal, seed: u64, interrupted: bool) -> Result<()> {
+        terminal.table(&self.summary.table())?;
+        for finding in self.findings.iter() {
+            terminal.print(&FindingEntry::new(finding).text())?;
+        }
+        terminal.print(&self.closing(seed, interrupted))
+    }
+
+    /// The last words: what it comes to, where the time went, how to repeat it.
+    fn closing(&self, seed: u64, interrupted: bool) -> String {
+        let (tally, campaign) = (&self.summary.tally, &self.campaign);
+        let stopped = if interrupted {
+            " before it was stopped"
+        } else {
+            ""
+        };
+        let mut lines = vec![format!(
+            "\n{} trials of {} cases ({} replayed){stopped}: {}.",
+            tally.trials,
+            campaign.cases,
+            campaign.replayed,
+            self.verdict()
+        )];
+        if campaign.replaced > 0 {
+            lines.push(format!("{} workers were replaced.", campaign.replaced));
+        }
+        for candidate in &campaign.quarantined {
+            lines.push(format!(
+                "Left out after it ended too many workers: {candidate}"
+            ));
+        }
+        lines.push(format!(
+            "Time: {:.1} s in the library, {:.1} s in data, oracle and judging.",
+            self.summary.library_ms / 1e3,
+            self.summary.own_ms / 1e3
+        ));
+        let folder = self.folder.display();
+        lines.push(format!("Seed {seed}. Results: {folder}"));
+        lines.join("\n")
+    }
+
+    fn verdict(&self) -> String {
+        let tally = &self.summary.tally;
+        match (tally.bad(), tally.passed) {
+            (0, 0) => "nothing failed, but nothing passed either: this run proves nothing".into(),
+            (0, _) => "nothing failed".to_owned(),
+            (bad, _) => format!("{bad} trials failed, {} findings", self.findings.len()),
+        }
+    }
+}
+
+impl FindingEntry {
+    fn new(finding: &Finding) -> Self {
+        FindingEntry {
+            id: finding.signature.id(),
+            signature: finding.signature.to_string(),
+            trials: finding.trials,
+            repro: finding.repro.clone(),
+            detail: finding.detail.clone(),
+            max_ratio: finding.max_ratio,
+        }
+    }
+
+    fn text(&self) -> String {
+        let detail = self.detail.as_ref().map(|d| format!("\n  {d}"));
+        format!(
+            "\n{} ({} trials)\n  {}{}",
+            self.signature,
+            self.trials,
+            self.repro,
+            detail.unwrap_or_default().replace('\n', "\n  ")
+        )
+    }
+}
+
+/// A seed short enough to be typed again, from the system's randomness.
+fn fresh_seed() -> u64 {
+    u64::from(RandomState::new().hash_one("seed") as u32)
+}
+
+fn default_jobs() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores.min(16)
+}
+
+fn direction(text: &str) -> std::result::Result<Direction, String> {
+    let known = Direction::ALL.map(Direction::name);
+    Direction::ALL
+        .into_iter()
+        .find(|d| d.name() == text)
+        .ok_or_else(|| format!("unknown direction '{text}'; known: {}", known.join(", ")))
+}
+
+/// A positive duration in the friendly form of jiff: `90s`, `10m`, `1h30m`.
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    let parsed: SignedDuration = text
+        .parse()
+        .map_err(|_| format!("'{text}' is not a duration such as 90s, 10m or 1h30m"))?;
+    match Duration::try_from(parsed) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("must be longer than zero".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn duration_friendly_forms_parse() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("2 min"), Ok(Duration::from_secs(120)));
+        for bad in ["", "10", "0s", "-5m", "soon"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn limits_help_names_the_real_default() {
+        use clap::{CommandFactory, Parser};
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            limits: LimitArgs,
+        }
+        let help = Line::command().render_help().to_string();
+        let default = format!("[default: {}]", Limits::default().max_macs);
+        assert!(help.contains(&default), "{help}");
+        let none = Line::parse_from(["convfuzz"]).limits.limits().unwrap();
+        assert_eq!(none, Limits::default());
+        let some = Line::parse_from(["convfuzz", "--dims", "2,3", "--layout", "nhwc"]);
+        let some = some.limits.limits().unwrap();
+        assert_eq!((some.ranks, some.layouts), (vec![2, 3], vec![Layout::Nhwc]));
+    }
+
+    #[test]
+    fn direction_names_parse_and_others_list_them() {
+        for direction_ in Direction::ALL {
+            assert_eq!(direction(direction_.name()), Ok(direction_));
+        }
+        assert!(direction("up").unwrap_err().contains("bwd_filter"));
+    }
+}

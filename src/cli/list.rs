@@ -1,0 +1,207 @@
+//! `convfuzz list`: the candidates of a problem, and why others are refused.
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::backend::{Combination, Listing, Support};
+use crate::bound::{Accumulator, Arithmetic, Family, Generation, OperandRounding, Units};
+use crate::candidate::Repro;
+use crate::cli::backend::BackendArgs;
+use crate::cli::exit::Exit;
+use crate::cli::terminal::Terminal;
+use crate::error::Result;
+use crate::report::table::{Cell, Mood, Table};
+
+/// List the candidates for a problem, and why others are refused
+#[derive(Args, Debug)]
+pub struct List {
+    /// The problem as a repro line, such as 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16'
+    #[arg(required = true, value_name = "PROBLEM")]
+    words: Vec<String>,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Report<'a> {
+    problem: String,
+    combination: &'a Combination,
+    candidates: Vec<Entry>,
+}
+
+/// One candidate; fields of a refused one are null but for `refused`.
+#[derive(Default, Serialize)]
+struct Entry {
+    candidate: String,
+    arithmetic: Option<String>,
+    workspace: Option<u64>,
+    nondeterministic: Option<bool>,
+    notes: Option<Vec<String>>,
+    refused: Option<String>,
+}
+
+impl List {
+    /// Asks the backend and prints its answer.
+    pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
+        let problem = self.words.join(" ").parse::<Repro>()?.problem;
+        let mut backend = self.backend.open(terminal)?;
+        let listings = backend.candidates(&problem)?;
+        let entries = listings.iter().map(Entry::new).collect();
+        if self.json {
+            terminal.json(&Report {
+                problem: problem.to_string(),
+                combination: backend.combination(),
+                candidates: entries,
+            })?;
+        } else {
+            terminal.print(&problem.to_string())?;
+            terminal.table(&table(&entries))?;
+        }
+        Ok(Exit::Clean)
+    }
+}
+
+impl Entry {
+    fn new(listing: &Listing) -> Self {
+        let candidate = listing.candidate.to_string();
+        match &listing.support {
+            Support::Refused(why) => Entry {
+                candidate,
+                refused: Some(why.clone()),
+                ..Entry::default()
+            },
+            Support::Offered {
+                arithmetic,
+                workspace,
+                nondeterministic,
+                notes,
+            } => Entry {
+                candidate,
+                arithmetic: Some(describe(arithmetic)),
+                workspace: Some(*workspace),
+                nondeterministic: Some(*nondeterministic),
+                notes: Some(notes.clone()),
+                refused: None,
+            },
+        }
+    }
+}
+
+fn table(entries: &Vec<Entry>) -> Table {
+    let mut table = Table::new(&["candidate", "declared arithmetic", ">workspace", "notes"]);
+    for entry in entries {
+        table.row(match &entry.refused {
+            Some(why) => vec![
+                entry.candidate.as_str().into(),
+                Cell::new("refused", Mood::Warn),
+                "".into(),
+                why.as_str().into(),
+            ],
+            None => vec![
+                entry.candidate.as_str().into(),
+                entry.arithmetic.clone().unwrap_or_default().into(),
+                entry.workspace.map(bytes).unwrap_or_default().into(),
+                notes(entry).into(),
+            ],
+        });
+    }
+    table
+}
+
+fn notes(entry: &Entry) -> String {
+    let mut notes = entry.notes.clone().unwrap_or_default();
+    if entry.nondeterministic == Some(true) && !notes.iter().any(|n| n == "nondeterministic") {
+        notes.push("nondeterministic".to_owned());
+    }
+    notes.join(", ")
+}
+
+/// A number of bytes in the largest binary unit that leaves a digit.
+fn bytes(count: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let step = (count.max(1).ilog2() / 10).min(4);
+    match step {
+        0 => format!("{count} B"),
+        _ => {
+            let scaled = count as f64 / 2f64.powi(10 * step as i32);
+            format!("{scaled:.1} {}", units[step as usize])
+        }
+    }
+}
+
+/// The declared arithmetic in a few words.
+fn describe(arithmetic: &Arithmetic) -> String {
+    let mut words = vec![
+        family(arithmetic.family),
+        units(arithmetic.units).to_owned(),
+    ];
+    match arithmetic.operands {
+        OperandRounding::None => {}
+        OperandRounding::Tf32 => words.push("operands tf32".to_owned()),
+        OperandRounding::Fp16 => words.push("operands fp16".to_owned()),
+        OperandRounding::Bf16 => words.push("operands bf16".to_owned()),
+    }
+    words.push(format!("sums {}", accumulator(arithmetic.accumulator)));
+    if arithmetic.partials != arithmetic.accumulator {
+        words.push(format!("partials {}", accumulator(arithmetic.partials)));
+    }
+    if arithmetic.flush_to_zero {
+        words.push("may flush subnormals".to_owned());
+    }
+    words.join(", ")
+}
+
+fn family(family: Family) -> String {
+    let tile = |tile: Option<u32>| tile.map(|t| format!(" {t}")).unwrap_or_default();
+    match family {
+        Family::InnerProduct => "inner product".to_owned(),
+        Family::Winograd { tile: t } => format!("Winograd{}", tile(t)),
+        Family::Fft { tile: t } => format!("FFT{}", tile(t)),
+    }
+}
+
+fn units(units: Units) -> &'static str {
+    match units {
+        Units::Simt => "scalar",
+        Units::TensorCore(Generation::Volta) => "tensor core (Volta)",
+        Units::TensorCore(Generation::Ampere) => "tensor core (Ampere)",
+        Units::TensorCore(Generation::Hopper) => "tensor core (Hopper)",
+        Units::TensorCore(Generation::Unknown) => "tensor core",
+    }
+}
+
+fn accumulator(accumulator: Accumulator) -> &'static str {
+    match accumulator {
+        Accumulator::Bf16 => "bf16",
+        Accumulator::Fp16 => "fp16",
+        Accumulator::Fp32 => "fp32",
+        Accumulator::Fp64 => "fp64",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn describe_names_only_what_matters() {
+        let mut arithmetic = Arithmetic::simt(Accumulator::Fp32);
+        assert_eq!(describe(&arithmetic), "inner product, scalar, sums fp32");
+        arithmetic.family = Family::Winograd { tile: Some(2) };
+        arithmetic.units = Units::TensorCore(Generation::Hopper);
+        arithmetic.operands = OperandRounding::Tf32;
+        arithmetic.partials = Accumulator::Fp16;
+        let full = "Winograd 2, tensor core (Hopper), operands tf32, sums fp32, partials fp16";
+        assert_eq!(describe(&arithmetic), full);
+    }
+
+    #[test]
+    fn bytes_keep_one_to_four_digits() {
+        let shown = [0, 1023, 1024, 1536 << 10, 5 << 30].map(bytes);
+        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "5.0 GiB"]);
+    }
+}

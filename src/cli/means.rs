@@ -1,0 +1,183 @@
+//! Mean errors of whole results: what users quote when they compare
+//! precisions, `mean |y16 − y32|`. Never a verdict.
+
+use crate::backend::{Backend, Combination, Listing, RunOptions};
+use crate::candidate::Candidate;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::fill::{Fill, Inputs};
+use crate::oracle::{self, Class, Sample};
+use crate::outcome::Outcome;
+use crate::problem::ConvProblem;
+use crate::tensor::Tensor;
+
+/// Above this many multiply-adds, a mean is taken over a sample: below, the
+/// exact values of all outputs cost less than those of [`SAMPLED`] single ones.
+const ALL_UP_TO: u64 = 1 << 34;
+
+/// Sampled outputs, drawn evenly: mean |error| of a normal error is then known
+/// to 0.6% (standard deviation of the mean, sqrt(pi/2 − 1)/sqrt(2^14)).
+const SAMPLED: usize = 1 << 14;
+
+/// Exact values of a case in some type, at outputs chosen evenly.
+#[derive(Clone, Debug)]
+pub struct Exact {
+    /// (logical offset, exact value) of outputs with a finite value.
+    values: Vec<(usize, f64)>,
+    /// Elements of the result.
+    total: usize,
+}
+
+impl Exact {
+    /// Exact values of `problem` with all its tensors of `dtype`: the same
+    /// draws of the fill, rounded to that type. `None` keeps the types.
+    pub fn new(problem: &ConvProblem, fill: Fill, dtype: Option<DType>) -> Self {
+        let problem = match dtype {
+            Some(dtype) => problem.clone().with_type(dtype),
+            None => problem.clone(),
+        };
+        let inputs = Inputs::generate(&problem, fill);
+        let reference = oracle::reference(&inputs, &sample(&problem));
+        let finite = reference
+            .outputs
+            .iter()
+            .filter(|o| o.class == Class::Finite);
+        Exact {
+            values: finite.map(|o| (o.index, o.value.hi)).collect(),
+            total: reference.total,
+        }
+    }
+
+    /// Mean |result − exact|; `None` when there is nothing to average.
+    pub fn mean_error(&self, result: &Tensor) -> Option<f64> {
+        let errors = self.values.iter().map(|&(i, v)| (result.get(i) - v).abs());
+        (!self.values.is_empty()).then(|| errors.sum::<f64>() / self.values.len() as f64)
+    }
+
+    /// How many outputs the mean is over, in words.
+    pub fn basis(&self) -> String {
+        match self.values.len() == self.total {
+            true => format!("all {} outputs", self.total),
+            false => format!("{} of {} outputs", self.values.len(), self.total),
+        }
+    }
+}
+
+/// All outputs where that is cheap, else outputs spread evenly, so that borders
+/// count for no more than their share.
+fn sample(problem: &ConvProblem) -> Sample {
+    let total = problem.elements(problem.direction.result());
+    if problem.macs() <= ALL_UP_TO || total <= SAMPLED {
+        return Sample::All;
+    }
+    let stride = coprime_stride(total);
+    let mut chosen: Vec<usize> = (0..SAMPLED)
+        .map(|i| (i as u128 * stride as u128 % total as u128) as usize)
+        .collect();
+    chosen.sort_unstable();
+    Sample::Some(chosen)
+}
+
+/// A step through `total` places that visits all before one twice: near the
+/// golden section of it, which spreads any number of steps evenly (Weyl).
+fn coprime_stride(total: usize) -> usize {
+    let golden = (total as f64 * 0.618_033_988_749_894_9) as usize;
+    (golden.max(1)..).find(|&s| gcd(s, total) == 1).unwrap_or(1)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A backend that hands on to another and measures every result it sees.
+pub struct Measured<'a> {
+    inner: &'a mut dyn Backend,
+    references: Vec<Exact>,
+    means: Vec<(Candidate, Vec<Option<f64>>)>,
+}
+
+impl<'a> Measured<'a> {
+    /// Measures results against each of `references`.
+    pub fn new(inner: &'a mut dyn Backend, references: Vec<Exact>) -> Self {
+        Measured {
+            inner,
+            references,
+            means: Vec::new(),
+        }
+    }
+
+    /// Per reference the mean error of a candidate; empty when it did not run.
+    pub fn means(&self, candidate: &str) -> Vec<Option<f64>> {
+        let seen = self.means.iter().find(|(c, _)| c.to_string() == candidate);
+        seen.map(|(_, means)| means.clone()).unwrap_or_default()
+    }
+}
+
+impl Backend for Measured<'_> {
+    fn combination(&self) -> &Combination {
+        self.inner.combination()
+    }
+
+    fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
+        self.inner.candidates(problem)
+    }
+
+    fn run(
+        &mut self,
+        inputs: &Inputs,
+        candidate: &Candidate,
+        options: &RunOptions,
+    ) -> Result<Outcome> {
+        let outcome = self.inner.run(inputs, candidate, options)?;
+        if let Outcome::Ran(seen) = &outcome {
+            let means = self.references.iter().map(|r| r.mean_error(&seen.result));
+            self.means.push((candidate.clone(), means.collect()));
+        }
+        Ok(outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::candidate::Repro;
+
+    fn exact(line: &str, dtype: Option<DType>) -> (Exact, ConvProblem) {
+        let repro: Repro = line.parse().unwrap();
+        let exact = Exact::new(&repro.problem, repro.fill, dtype);
+        (exact, repro.problem)
+    }
+
+    #[test]
+    fn mean_error_of_shifted_exact_values_is_the_shift() {
+        let (exact, problem) = exact("fwd c=3 k=2 in=5x4 ker=3x3 type=fp64 fill=normal:3", None);
+        let values: Vec<_> = exact.values.iter().map(|&(_, v)| v + 0.25).collect();
+        let dims = problem.dims(problem.direction.result());
+        let result = Tensor::from_values(DType::Fp64, &dims, &values);
+        let mean = exact.mean_error(&result).unwrap();
+        assert!((mean - 0.25).abs() < 1e-12, "{mean}");
+        assert_eq!(exact.basis(), "all 12 outputs");
+    }
+
+    #[test]
+    fn exact_against_another_type_uses_the_same_draws_unrounded() {
+        let line = "fwd c=8 k=4 in=6x6 ker=3x3 type=fp16 fill=normal:7";
+        let (half, _) = exact(line, None);
+        let (single, _) = exact(line, Some(DType::Fp32));
+        let pairs = || half.values.iter().zip(&single.values);
+        assert!(pairs().all(|(a, b)| a.1 != b.1));
+        // 72 products of unit variance; operands differ by up to 2^-11 each.
+        let worst = pairs().map(|(a, b)| (a.1 - b.1).abs()).fold(0.0, f64::max);
+        assert!(worst < 72.0 * 16.0 * 2.0 * 4.9e-4, "{worst}");
+    }
+
+    #[test]
+    fn coprime_stride_visits_every_place_once() {
+        for total in [1, 2, 7, 64, 360] {
+            let stride = coprime_stride(total);
+            let mut seen: Vec<_> = (0..total).map(|i| i * stride % total).collect();
+            seen.sort_unstable();
+            assert!(seen.into_iter().eq(0..total), "{total}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! The table at the end of a run: candidate families and types against
+//! verdicts.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::record::{TrialRecord, measured};
+use crate::report::table::{Cell, Mood, Table};
+use crate::report::tally::{Tally, larger};
+
+/// Trials of a run by candidate family and type configuration, and where the
+/// time went.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// All trials.
+    pub tally: Tally,
+    /// One line per family and type configuration, in a fixed order.
+    pub lines: Vec<SummaryLine>,
+    /// Time in the library, milliseconds.
+    pub library_ms: f64,
+    /// Time in fills, oracle and judging, milliseconds.
+    pub own_ms: f64,
+    #[serde(skip)]
+    places: BTreeMap<(String, String), usize>,
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, Serialize)]
+pub struct SummaryLine {
+    /// `legacy:1`, `engine:42`, `host:gemm`: the candidate without its options.
+    pub family: String,
+    /// Tensor types and compute type.
+    pub types: String,
+    /// Trials by verdict.
+    pub tally: Tally,
+    /// Largest error in ulps of the result type.
+    #[serde(with = "measured")]
+    pub max_ulp: Option<f64>,
+    /// Largest error as a share of its bound.
+    #[serde(with = "measured")]
+    pub max_ratio: Option<f64>,
+}
+
+impl Summary {
+    /// Counts one trial.
+    pub fn add(&mut self, record: &TrialRecord) -> Result<()> {
+        let verdict = record.parsed_verdict()?;
+        self.tally.add(verdict, record.suspect);
+        self.library_ms += record.library_ms.unwrap_or(0.0);
+        self.own_ms += record.own_ms.unwrap_or(0.0);
+        let line = self.line(record);
+        line.tally.add(verdict, record.suspect);
+        line.max_ulp = larger(line.max_ulp, record.max_ulp);
+        line.max_ratio = larger(line.max_ratio, record.max_ratio);
+        Ok(())
+    }
+
+    fn line(&mut self, record: &TrialRecord) -> &mut SummaryLine {
+        let types = format!("{}/{}", record.types, record.compute);
+        let key = (family(&record.candidate).to_owned(), types);
+        let place = *self.places.entry(key.clone()).or_insert(self.lines.len());
+        if place == self.lines.len() {
+            self.lines.push(SummaryLine {
+                family: key.0,
+                types: key.1,
+                tally: Tally::default(),
+                max_ulp: None,
+                max_ratio: None,
+            });
+        }
+        &mut self.lines[place]
+    }
+
+    /// The largest ratio of all.
+    pub fn max_ratio(&self) -> Option<f64> {
+        self.lines
+            .iter()
+            .fold(None, |worst, line| larger(worst, line.max_ratio))
+    }
+
+    /// The table, families in alphabetic order.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new(&[
+            "candidate",
+            "types/compute",
+            ">trials",
+            ">passed",
+            ">failed",
+            ">crashed",
+            ">timed out",
+            ">untrusted",
+            ">skipped",
+            ">suspect",
+            ">max ulp",
+            ">max error/bound",
+        ]);
+        for &place in self.places.values() {
+            table.row(self.lines[place].cells());
+        }
+        table
+    }
+}
+
+impl SummaryLine {
+    fn cells(&self) -> Vec<Cell> {
+        let tally = &self.tally;
+        let passed = match tally.passed {
+            0 => Cell::new(0, Mood::Plain),
+            passed => Cell::new(passed, Mood::Good),
+        };
+        vec![
+            self.family.as_str().into(),
+            self.types.as_str().into(),
+            Cell::new(tally.trials, Mood::Plain),
+            passed,
+            Cell::count(tally.failed, Mood::Bad),
+            Cell::count(tally.crashed, Mood::Bad),
+            Cell::count(tally.timed_out, Mood::Bad),
+            Cell::count(tally.untrusted, Mood::Warn),
+            Cell::new(tally.skipped, Mood::Plain),
+            Cell::count(tally.suspects, Mood::Warn),
+            Cell::measured(self.max_ulp),
+            Cell::measured(self.max_ratio),
+        ]
+    }
+}
+
+/// The candidate without math type, knobs and planted fault.
+fn family(candidate: &str) -> &str {
+    candidate.split(['/', '!']).next().unwrap_or(candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::{FailureKind, Verdict};
+
+    fn record(candidate: &str, types: &str, verdict: Verdict) -> TrialRecord {
+        let mut record = TrialRecord {
+            candidate: candidate.to_owned(),
+            types: types.to_owned(),
+            compute: "fp32".to_owned(),
+            library_ms: Some(2.0),
+            max_ratio: Some(0.5),
+            ..TrialRecord::default()
+        };
+        record.set_verdict(verdict);
+        record
+    }
+
+    #[test]
+    fn add_lines_are_per_family_and_type() {
+        let mut summary = Summary::default();
+        for (candidate, types) in [
+            ("legacy:1/fma", "fp16"),
+            ("legacy:1/tensor_op", "fp16"),
+            ("legacy:1/fma", "fp32"),
+            ("engine:3/2=1", "fp16"),
+        ] {
+            let verdict = Verdict::Failed(FailureKind::Mismatch);
+            summary.add(&record(candidate, types, verdict)).unwrap();
+        }
+        let lines: Vec<_> = summary
+            .lines
+            .iter()
+            .map(|l| (&*l.family, &*l.types, l.tally.failed))
+            .collect();
+        let expected = [
+            ("legacy:1", "fp16/fp32", 2),
+            ("legacy:1", "fp32/fp32", 1),
+            ("engine:3", "fp16/fp32", 1),
+        ];
+        assert_eq!(lines, expected);
+        assert_eq!((summary.tally.trials, summary.library_ms), (4, 8.0));
+        let drawn = summary.table().render(false);
+        assert!(drawn.find("engine:3") < drawn.find("legacy:1"), "{drawn}");
+    }
+}

@@ -1,0 +1,283 @@
+//! One case, end to end: list, fill, compute the exact values, run every
+//! candidate, judge, record.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use crate::backend::{Backend, Listing, RunOptions, Support};
+use crate::bound::{Arithmetic, Bounds};
+use crate::candidate::{Candidate, Repro};
+use crate::error::{Error, Result};
+use crate::fill::Inputs;
+use crate::judge::{Case, Judgement, Rated, SkipReason, Verdict, judge, mark_suspects};
+use crate::oracle::{self, Reference, Sample};
+use crate::outcome::Outcome;
+use crate::record::{SCHEMA, TrialRecord};
+
+/// How a case is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrialOptions {
+    /// Further runs of each candidate, compared bit for bit.
+    pub repeats: u32,
+    /// Most outputs judged per trial; a larger result is sampled.
+    pub outputs: usize,
+    /// Outputs of every case compared with the arbiter.
+    pub audit: usize,
+    /// Text forms of candidates that are not to be run.
+    pub skip: Vec<String>,
+}
+
+impl Default for TrialOptions {
+    fn default() -> Self {
+        TrialOptions {
+            repeats: 1,
+            outputs: 1 << 18,
+            audit: 2,
+            skip: Vec::new(),
+        }
+    }
+}
+
+/// What happens during a case.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// A candidate is about to be launched.
+    Starting(Repro),
+    /// It was judged; suspects are not marked yet. The same record comes again
+    /// as [`Event::Done`] unless the process dies before.
+    Judged(TrialRecord),
+    /// The final record of a trial.
+    Done(TrialRecord),
+}
+
+/// Runs one case on all its candidates, or the one it names. An `Err` is a
+/// fault of the machine, of the input, or of convfuzz.
+pub fn run_case(
+    backend: &mut dyn Backend,
+    repro: &Repro,
+    options: &TrialOptions,
+    on: &mut dyn FnMut(Event),
+) -> Result<()> {
+    let listings = listings(backend, repro)?;
+    run_listed(backend, repro, &listings, options, on)
+}
+
+/// The same with candidates that were listed before.
+pub fn run_listed(
+    backend: &mut dyn Backend,
+    repro: &Repro,
+    listings: &[Listing],
+    options: &TrialOptions,
+    on: &mut dyn FnMut(Event),
+) -> Result<()> {
+    let mut done = Vec::new();
+    let mut data = None;
+    for listing in listings {
+        if options.skip.contains(&listing.candidate.to_string()) {
+            continue;
+        }
+        match &listing.support {
+            Support::Refused(why) => done.push(refused(repro, listing, why)),
+            Support::Offered { .. } => {
+                if data.is_none() {
+                    data = Some(Data::new(repro, options)?);
+                }
+                let data = data.as_mut().expect("just made");
+                done.push(data.trial(backend, repro, listing, options, on)?);
+            }
+        }
+    }
+    finish(repro, done, on);
+    Ok(())
+}
+
+/// The candidates of a case: all of the problem's, or the one it names.
+pub fn listings(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>> {
+    match &repro.via {
+        None => backend.candidates(&repro.problem),
+        Some(candidate) => Ok(vec![Listing {
+            candidate: candidate.clone(),
+            support: backend.support(&repro.problem, candidate)?,
+        }]),
+    }
+}
+
+/// A trial's record, with what suspects are marked by.
+struct Done {
+    record: TrialRecord,
+    rated: Option<(Arithmetic, Judgement)>,
+}
+
+/// What all candidates of a case share.
+struct Data {
+    inputs: Inputs,
+    reference: Reference,
+    bounds: HashMap<Arithmetic, Option<Bounds>>,
+    /// Time spent on it, charged to the first trial.
+    spent: Duration,
+}
+
+impl Data {
+    fn new(repro: &Repro, options: &TrialOptions) -> Result<Self> {
+        let started = Instant::now();
+        let inputs = Inputs::generate(&repro.problem, repro.fill);
+        let sample = Sample::choose(&repro.problem, options.outputs, repro.fill.seed);
+        let reference = oracle::reference(&inputs, &sample);
+        oracle::audit(&inputs, &reference, options.audit, repro.fill.seed)?;
+        Ok(Data {
+            inputs,
+            reference,
+            bounds: HashMap::new(),
+            spent: started.elapsed(),
+        })
+    }
+
+    fn trial(
+        &mut self,
+        backend: &mut dyn Backend,
+        repro: &Repro,
+        listing: &Listing,
+        options: &TrialOptions,
+        on: &mut dyn FnMut(Event),
+    ) -> Result<Done> {
+        let Support::Offered {
+            arithmetic,
+            nondeterministic,
+            ..
+        } = &listing.support
+        else {
+            return Err(Error::internal("a refused candidate was to be run"));
+        };
+        on(Event::Starting(via(repro, listing)));
+        let launched = Instant::now();
+        let run = RunOptions {
+            repeats: options.repeats,
+        };
+        let outcome = backend.run(&self.inputs, &listing.candidate, &run)?;
+        let in_library = launched.elapsed();
+        let judging = Instant::now();
+        let inputs = &self.inputs;
+        let bounds = self
+            .bounds
+            .entry(*arithmetic)
+            .or_insert_with(|| Bounds::new(inputs, arithmetic));
+        let case = Case {
+            inputs,
+            reference: &self.reference,
+        };
+        let judgement = judge(case, bounds.as_ref(), *nondeterministic, &outcome);
+        let mut record = blank(repro, listing);
+        fill_in(&mut record, &judgement, &outcome);
+        let own = std::mem::take(&mut self.spent) + judging.elapsed();
+        record.library_ms = Some(milliseconds(in_library));
+        record.own_ms = Some(milliseconds(own));
+        on(Event::Judged(record.clone()));
+        Ok(Done {
+            record,
+            rated: Some((*arithmetic, judgement)),
+        })
+    }
+}
+
+/// Marks suspects and hands out the final records.
+fn finish(repro: &Repro, mut done: Vec<Done>, on: &mut dyn FnMut(Event)) {
+    let mut rated: Vec<Rated<'_>> = done
+        .iter_mut()
+        .filter_map(|d| d.rated.as_mut())
+        .map(|(arithmetic, judgement)| Rated {
+            arithmetic: *arithmetic,
+            judgement,
+        })
+        .collect();
+    mark_suspects(repro.problem.result_type(), &mut rated);
+    for mut done in done {
+        done.record.suspect = done.rated.is_some_and(|(_, judgement)| judgement.suspect);
+        on(Event::Done(done.record));
+    }
+}
+
+fn refused(repro: &Repro, listing: &Listing, why: &str) -> Done {
+    let mut record = blank(repro, listing);
+    record.set_verdict(Verdict::Skipped(SkipReason::NotSupported));
+    record.detail = Some(why.to_owned());
+    Done {
+        record,
+        rated: None,
+    }
+}
+
+fn via(repro: &Repro, listing: &Listing) -> Repro {
+    Repro {
+        via: Some(listing.candidate.clone()),
+        ..repro.clone()
+    }
+}
+
+/// The columns that are known before a trial.
+fn blank(repro: &Repro, listing: &Listing) -> TrialRecord {
+    let notes = match &listing.support {
+        Support::Offered { notes, .. } => notes.join("+"),
+        Support::Refused(_) => String::new(),
+    };
+    TrialRecord {
+        notes,
+        ..described(&via(repro, listing))
+    }
+}
+
+/// A record with the columns that the repro line alone gives.
+pub fn described(repro: &Repro) -> TrialRecord {
+    let problem = &repro.problem;
+    TrialRecord {
+        schema: SCHEMA,
+        repro: repro.to_string(),
+        direction: problem.direction.name().to_owned(),
+        rank: problem.rank() as u8,
+        types: problem.type_text(),
+        compute: problem.compute.name().to_owned(),
+        layout: problem.layout.name().to_owned(),
+        regime: repro.fill.kind.regime().name().to_owned(),
+        fill: repro.fill.kind.name().to_owned(),
+        api: repro.via.as_ref().map_or("", Candidate::api).to_owned(),
+        candidate: repro
+            .via
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        outputs: problem.elements(problem.direction.result()) as u64,
+        ..TrialRecord::default()
+    }
+}
+
+fn fill_in(record: &mut TrialRecord, judgement: &Judgement, outcome: &Outcome) {
+    record.set_verdict(judgement.verdict);
+    record.detail.clone_from(&judgement.detail);
+    let Outcome::Ran(observation) = outcome else {
+        return;
+    };
+    record.workspace = Some(observation.workspace);
+    if judgement.judged == 0 {
+        return;
+    }
+    record.judged = Some(judgement.judged);
+    record.nonzero_share = Some(judgement.nonzero_share);
+    record.power_share = Some(judgement.power_share);
+    record.detectable = judgement.detectable;
+    record.wrong = Some(judgement.wrong);
+    record.max_ulp = judgement.max_ulp;
+    record.max_ratio = judgement.max_ratio;
+    record.arbitrated = Some(judgement.arbitrated);
+    if let Some(worst) = judgement.worst {
+        record.worst_index = Some(worst.index as u64);
+        record.expected = Some(worst.expected);
+        record.actual = Some(worst.actual);
+        record.bound = Some(worst.bound);
+    }
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests;

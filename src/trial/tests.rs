@@ -1,0 +1,84 @@
+//! Whole cases on the host backend.
+
+use super::*;
+use crate::backend::host::{HostBackend, HostOptions};
+
+fn records(line: &str, fault: Option<&str>) -> Vec<TrialRecord> {
+    let options = HostOptions {
+        fault: fault.map(str::to_owned),
+    };
+    let mut backend = HostBackend::new(&options).unwrap();
+    let mut records = Vec::new();
+    let mut starting = 0;
+    run_case(
+        &mut backend,
+        &line.parse().unwrap(),
+        &TrialOptions::default(),
+        &mut |event| match event {
+            Event::Starting(_) => starting += 1,
+            Event::Judged(_) => assert!(starting > 0),
+            Event::Done(record) => records.push(record),
+        },
+    )
+    .unwrap();
+    records
+}
+
+#[test]
+fn run_case_records_every_candidate_once() {
+    let records = records(
+        "fwd c=8 k=8 in=9x9 ker=3x3 pad=1x1 type=fp16 fill=normal:1",
+        None,
+    );
+    assert_eq!(records.len(), crate::backend::host::ALGORITHMS.len());
+    for record in &records {
+        let expected = match record.candidate.as_str() {
+            "host:gemm_tf32" => "skipped",
+            _ => "passed",
+        };
+        assert_eq!(record.verdict, expected, "{record:?}");
+        let parsed: Repro = record.repro.parse().unwrap();
+        assert_eq!(parsed.via.unwrap().to_string(), record.candidate);
+    }
+}
+
+#[test]
+fn run_case_planted_fault_fails_its_carrier_alone() {
+    let line = "fwd c=8 k=8 in=9x9 ker=3x3 pad=1x1 fill=ints:1";
+    for record in records(line, Some("tap_dropped")) {
+        let planted = record.candidate.ends_with("!tap_dropped");
+        assert_eq!(record.verdict == "failed", planted, "{record:?}");
+    }
+}
+
+#[test]
+fn run_case_named_candidate_runs_alone_even_with_its_fault() {
+    let line = "fwd c=8 k=8 in=9x9 ker=3x3 pad=1x1 fill=ints:1 via=host:gemm!taps_flipped";
+    let records = records(line, None);
+    assert_eq!(records.len(), 1);
+    assert_eq!(records[0].reason.as_deref(), Some("mismatch"));
+}
+
+#[test]
+fn run_case_unknown_candidate_is_named() {
+    let mut backend = HostBackend::new(&HostOptions::default()).unwrap();
+    let line = "fwd c=8 k=8 in=9 ker=3 via=legacy:1";
+    let options = TrialOptions::default();
+    let error = run_case(&mut backend, &line.parse().unwrap(), &options, &mut |_| ()).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("legacy:1"), "{error}");
+}
+
+/// Lines on which an honest algorithm was once reported: overflow inside a
+/// transform spoils its neighbours.
+#[test]
+fn run_case_overflow_inside_transforms_is_no_failure() {
+    for line in [
+        "fwd c=13 k=13 in=16x3 ker=3x3 pad=1+3x0+1 g=13 fill=overflow:93393613",
+        "fwd n=3 c=31 k=93 in=1x68 ker=1x1 g=31 layout=nhwc alpha=-1 fill=overflow:3897005440",
+    ] {
+        for record in records(line, None) {
+            assert_ne!(record.verdict, "failed", "{record:?}");
+        }
+    }
+}
