@@ -63,6 +63,17 @@ impl<'a, 'p, T, C: PartialEq> Trier<'a, 'p, T, C> {
         Ok(Some(false))
     }
 
+    /// Sets the budget to so many more runs.
+    pub(super) fn allow(&mut self, runs: u32) {
+        self.exhausted = false;
+        self.most = self.trials.saturating_add(runs);
+    }
+
+    /// Sets the budget so that `cases` more can be decided.
+    pub(super) fn allow_cases(&mut self, cases: u32) {
+        self.allow(cases.saturating_mul(self.repeats));
+    }
+
     /// Runs the last case again, to say how often it fails.
     pub(super) fn confirm(&mut self, case: &T) -> Result<Rate> {
         let of = if self.start.flaky() {
