@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidate::{Candidate, Repro};
 use crate::geometry::to_3d;
-use crate::problem::{ConvProblem, Role};
+use crate::problem::ConvProblem;
 
 /// A property of a case. Spatial ones have an index: 0 depth, 1 height,
 /// 2 width; dimensions that a problem lacks count as of size 1.
@@ -303,7 +303,7 @@ mod tests {
     fn outputs_follow_the_direction() {
         let repro: Repro = "bwd_filter n=2 c=6 k=4 in=9 ker=3".parse().unwrap();
         assert_eq!(Feature::Outputs.of(&repro), Value::Number(72));
-        let w = repro.problem.elements(Role::W);
+        let w = repro.problem.elements(crate::problem::Role::W);
         assert_eq!(w, 72);
     }
 }
