@@ -411,6 +411,3 @@ impl Overflow {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,15 +1,15 @@
 //! Bounds against the host's algorithms, which do the arithmetic they declare:
 //! sound on every fill, and tight where an input is made for it.
 
-use crate::backend::host::{HostBackend, HostOptions};
-use crate::backend::{Backend, RunOptions, Support};
-use crate::bound::Bounds;
-use crate::candidate::{Candidate, Repro};
-use crate::dtype::exp2;
-use crate::fill::Inputs;
-use crate::oracle::{self, Sample};
-use crate::outcome::Outcome;
-use crate::tensor::Tensor;
+use convfuzz::backend::host::{HostBackend, HostOptions};
+use convfuzz::backend::{Backend, RunOptions, Support};
+use convfuzz::bound::Bounds;
+use convfuzz::candidate::{Candidate, Repro};
+use convfuzz::dtype::exp2;
+use convfuzz::fill::Inputs;
+use convfuzz::oracle::{self, Sample};
+use convfuzz::outcome::Outcome;
+use convfuzz::tensor::Tensor;
 
 /// Largest |result − exact| / bound over the outputs, the output rounding
 /// deducted, of one host algorithm.
@@ -128,7 +128,7 @@ fn honest_algorithms_stay_inside_on_every_fill() {
         for types in ["fp16", "fp16 compute=fp16", "bf16", "fp32", "fp64"] {
             for fill in fills {
                 let inputs = inputs(&format!("{line} type={types} fill={fill}:5"));
-                for algorithm in crate::backend::host::ALGORITHMS {
+                for algorithm in convfuzz::backend::host::ALGORITHMS {
                     if let Some(share) = worst_share(&inputs, algorithm) {
                         assert!(share <= 1.0, "{algorithm} {line} {types} {fill}: {share}");
                         judged += 1;
