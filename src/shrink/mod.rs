@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
+use crate::fill::{Fill, FillKind};
 
 pub mod data;
 mod number;
@@ -214,7 +215,9 @@ pub struct Shrunk<C> {
 /// batch, groups, stride, dilation and padding to their defaults, kernel
 /// extents to 1, channels by halving, by divisors and by steps (so that a
 /// threshold such as "a multiple of 8" is found and kept), image sizes to the
-/// least, types, layout, factors, knobs and data to plainer ones.
+/// least, types, layout, factors, knobs and data to plainer ones; then all of
+/// it again with a few other kinds of data, since a structure may show only
+/// with data that reveals it.
 pub fn shrink<C: PartialEq>(
     start: &Repro,
     options: &Options,
@@ -294,7 +297,18 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
         Ok(())
     }
 
+    /// Descends, then from the same case with other data: a structure may need
+    /// data that shows it, and the order counts data least.
     fn run(&mut self) -> Result<()> {
+        self.descend()?;
+        for kind in [FillKind::Impulse, FillKind::Integers, FillKind::Normal] {
+            self.detour(kind)?;
+        }
+        Ok(())
+    }
+
+    /// Runs all passes until none finds anything.
+    fn descend(&mut self) -> Result<()> {
         loop {
             let before = self.best.clone();
             for pass in Self::PASSES {
@@ -304,6 +318,27 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
                 return Ok(());
             }
         }
+    }
+
+    /// Descends with data of another kind, and keeps what is simpler.
+    fn detour(&mut self, kind: FillKind) -> Result<()> {
+        if self.keeps(Field::Fill) || self.keeps(Field::Seed) || self.best.fill.kind == kind {
+            return Ok(());
+        }
+        let saved = self.best.clone();
+        for seed in 0..3 {
+            let mut other = saved.clone();
+            other.fill = Fill { kind, seed };
+            if self.fails(&other)? {
+                self.best = other;
+                self.descend()?;
+                break;
+            }
+        }
+        if Cost::of(&saved) < Cost::of(&self.best) {
+            self.best = saved;
+        }
+        Ok(())
     }
 
     /// Takes `candidate` if it is valid, simpler, and fails the same way.

@@ -254,8 +254,8 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
     }
 
     /// Trades what the order counts more for what it counts less, with the
-    /// same number of products: kernel taps for channels, output channels and
-    /// batch for positions.
+    /// same number of products: kernel taps for channels, channels and batch for
+    /// positions.
     fn exchange(&mut self) -> Result<()> {
         let last = self.best.problem.rank() - 1;
         if !self.keeps(Field::Ker) && !self.keeps(Field::C) {
@@ -273,6 +273,13 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
                 let p = &mut r.problem;
                 stretch(p, last, p.k / p.groups);
                 p.k = p.groups;
+            })?;
+        }
+        if !self.keeps(Field::C) {
+            self.edit(|r| {
+                let p = &mut r.problem;
+                stretch(p, last, p.c / p.groups);
+                p.c = p.groups;
             })?;
         }
         if !self.keeps(Field::N) {
