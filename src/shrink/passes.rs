@@ -7,7 +7,7 @@ use super::types::Types;
 use super::{Field, Shrinker};
 use crate::candidate::{Candidate, Repro};
 use crate::error::Result;
-use crate::fill::FillKind;
+use crate::fill::{Fill, FillKind};
 use crate::problem::{ConvProblem, Layout, Scale};
 
 /// A way to make a case simpler.
@@ -35,36 +35,22 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
     /// All features to their defaults at once, then all sizes of the image.
     fn everything(&mut self) -> Result<()> {
         let keep = self.options.keep.clone();
-        let free = |field| !keep.contains(&field);
+        self.edit(|r| default_window(&mut r.problem, &keep))?;
         self.edit(|r| {
             let p = &mut r.problem;
-            for d in 0..p.rank() {
-                if free(Field::Stride) {
-                    p.stride[d] = 1;
-                }
-                if free(Field::Dil) {
-                    p.dilation[d] = 1;
-                }
-                if free(Field::Pad) {
-                    (p.pad_before[d], p.pad_after[d]) = (0, 0);
-                }
-                if free(Field::In) {
-                    p.spatial[d] = p.spatial[d].max(least_image(p, d));
-                }
-            }
-            if free(Field::Alpha) {
+            if !keep.contains(&Field::Alpha) {
                 p.alpha = Scale(1.0);
             }
-            if free(Field::Beta) {
+            if !keep.contains(&Field::Beta) {
                 p.beta = Scale(0.0);
             }
         })?;
         self.edit(|r| {
             let p = &mut r.problem;
-            if free(Field::N) {
+            if !keep.contains(&Field::N) {
                 p.n = 1;
             }
-            if free(Field::In) {
+            if !keep.contains(&Field::In) {
                 (0..p.rank()).for_each(|d| p.spatial[d] = least_image(p, d));
             }
         })?;
@@ -257,7 +243,6 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
     /// same number of products: kernel taps for channels, channels and batch for
     /// positions.
     fn exchange(&mut self) -> Result<()> {
-        let last = self.best.problem.rank() - 1;
         if !self.keeps(Field::Ker) && !self.keeps(Field::C) {
             self.edit(|r| {
                 let p = &mut r.problem;
@@ -268,26 +253,14 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
         if self.keeps(Field::In) {
             return Ok(());
         }
-        if !self.keeps(Field::K) {
-            self.edit(|r| {
-                let p = &mut r.problem;
-                stretch(p, last, p.k / p.groups);
-                p.k = p.groups;
-            })?;
-        }
-        if !self.keeps(Field::C) {
-            self.edit(|r| {
-                let p = &mut r.problem;
-                stretch(p, last, p.c / p.groups);
-                p.c = p.groups;
-            })?;
-        }
-        if !self.keeps(Field::N) {
-            self.edit(|r| {
-                let n = r.problem.n;
-                stretch(&mut r.problem, last, n);
-                r.problem.n = 1;
-            })?;
+        for (field, flatten) in FLATTEN {
+            if !self.keeps(field) {
+                self.edit(|r| {
+                    let factor = flatten(&mut r.problem);
+                    let last = r.problem.rank() - 1;
+                    stretch(&mut r.problem, last, factor);
+                })?;
+            }
         }
         Ok(())
     }
@@ -347,29 +320,65 @@ impl<'a, 'p, C: PartialEq> Shrinker<'a, 'p, C> {
 
     /// A plainer distribution, then a small seed.
     fn fill(&mut self) -> Result<()> {
-        let keep_seed = self.keeps(Field::Seed);
-        if !self.keeps(Field::Fill) {
-            for kind in FillKind::ALL {
-                let plainer = self.edit(|r| r.fill.kind = kind)?
-                    || (!keep_seed
-                        && self.edit(|r| {
-                            r.fill.kind = kind;
-                            r.fill.seed = 0;
-                        })?);
-                if plainer {
-                    break;
-                }
+        for kind in FillKind::ALL {
+            if self.plainer_fill(kind)? {
+                break;
             }
         }
-        if keep_seed {
-            return Ok(());
-        }
         for seed in 0..5 {
-            if self.edit(|r| r.fill.seed = seed)? {
+            if !self.keeps(Field::Seed) && self.edit(|r| r.fill.seed = seed)? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Data of `kind` with the same seed, or else with seed 0.
+    fn plainer_fill(&mut self, kind: FillKind) -> Result<bool> {
+        if self.keeps(Field::Fill) {
+            return Ok(false);
+        }
+        if self.edit(|r| r.fill.kind = kind)? {
+            return Ok(true);
+        }
+        if self.keeps(Field::Seed) {
+            return Ok(false);
+        }
+        self.edit(|r| r.fill = Fill { kind, seed: 0 })
+    }
+}
+
+/// Sets one size to its least and returns the factor that was lost.
+type Flatten = fn(&mut ConvProblem) -> usize;
+
+/// Sizes that positions can make up for.
+const FLATTEN: [(Field, Flatten); 3] = [
+    (Field::K, |p| {
+        std::mem::replace(&mut p.k, p.groups) / p.groups
+    }),
+    (Field::C, |p| {
+        std::mem::replace(&mut p.c, p.groups) / p.groups
+    }),
+    (Field::N, |p| std::mem::replace(&mut p.n, 1)),
+];
+
+/// Stride, dilation and padding of every dimension to their defaults, with an
+/// image that the kernel fits.
+fn default_window(p: &mut ConvProblem, keep: &[Field]) {
+    let free = |field| !keep.contains(&field);
+    for d in 0..p.rank() {
+        if free(Field::Stride) {
+            p.stride[d] = 1;
+        }
+        if free(Field::Dil) {
+            p.dilation[d] = 1;
+        }
+        if free(Field::Pad) {
+            (p.pad_before[d], p.pad_after[d]) = (0, 0);
+        }
+        if free(Field::In) {
+            p.spatial[d] = p.spatial[d].max(least_image(p, d));
+        }
     }
 }
 

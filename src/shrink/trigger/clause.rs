@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use serde::Serialize;
+
 use super::feature::{Feature, Value};
 use super::pool::{Case, Pool};
 use crate::candidate::Repro;
 
 /// A condition on one feature.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Clause {
     /// What it speaks of.
     pub feature: Feature,
@@ -18,7 +20,8 @@ pub struct Clause {
 }
 
 /// What is required of a feature.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Test {
     /// Exactly this.
     Is(Value),

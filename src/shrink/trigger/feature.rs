@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::candidate::{Candidate, Repro};
 use crate::geometry::to_3d;
@@ -260,6 +260,13 @@ impl Feature {
             Feature::Reduction => "products per output",
             _ => unreachable!("{self:?} has an index"),
         }
+    }
+}
+
+impl Serialize for Feature {
+    /// As its name.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

@@ -15,6 +15,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use super::trier::Trier;
 use super::{Options, Predicate};
 use crate::candidate::Repro;
@@ -59,7 +61,7 @@ impl Default for Effort {
 }
 
 /// The condition under which a fault shows.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Trigger {
     /// All must hold.
     pub clauses: Vec<Evidence>,
@@ -73,8 +75,9 @@ pub struct Trigger {
     pub trials: u32,
 }
 
-/// A clause, and the trials that speak for it.
-#[derive(Clone, Debug)]
+/// A clause, and the trials that speak for it. Where `passing` is 0, no case
+/// was found that violates this clause alone: it may be stricter than needed.
+#[derive(Clone, Debug, Serialize)]
 pub struct Evidence {
     /// The condition.
     pub clause: Clause,
@@ -83,11 +86,12 @@ pub struct Evidence {
     /// Passing cases that violate it and no other clause.
     pub passing: u32,
     /// One of the latter.
+    #[serde(serialize_with = "lines")]
     pub example: Option<Repro>,
 }
 
 /// Predictions of a finished condition on fresh cases.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Check {
     /// Predicted to fail, and did.
     pub true_fail: u32,
@@ -98,6 +102,7 @@ pub struct Check {
     /// Predicted to pass, and did.
     pub true_pass: u32,
     /// The cases that were predicted wrongly.
+    #[serde(serialize_with = "lines")]
     pub counterexamples: Vec<Repro>,
 }
 
@@ -405,4 +410,25 @@ impl fmt::Display for Trigger {
             false => f.write_str(&words.join(" and ")),
         }
     }
+}
+
+impl fmt::Display for Evidence {
+    /// `c % 8 == 0: 40 failing inside, 12 passing outside it alone, e.g. …`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (clause, failing, passing) = (&self.clause, self.failing, self.passing);
+        write!(
+            f,
+            "{clause}: {failing} failing inside, {passing} passing outside it alone"
+        )?;
+        let mut examples = self.example.iter();
+        examples.try_for_each(|repro| write!(f, ", e.g. {repro}"))
+    }
+}
+
+/// Cases as their repro lines.
+fn lines<'a, S: Serializer>(
+    cases: impl IntoIterator<Item = &'a Repro>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(cases.into_iter().map(Repro::to_string))
 }

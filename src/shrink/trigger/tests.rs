@@ -269,3 +269,19 @@ fn infer_a_flaky_failure_is_inferred_all_the_same() {
     assert_eq!(trigger.to_string(), "c >= 17");
     assert!(trigger.check.recall() >= Some(0.95));
 }
+
+#[test]
+fn trigger_as_data_and_in_words_says_the_same() {
+    let trigger = inferred(seed_1, FAULTS[0].2, &effort(0));
+    let data = serde_json::to_value(&trigger).unwrap();
+    let clause = &data["clauses"][0];
+    assert_eq!(clause["clause"]["feature"], "c");
+    assert_eq!(clause["clause"]["test"]["multiple"], 8);
+    let example: Repro = clause["example"][0].as_str().unwrap().parse().unwrap();
+    assert!(!seed_1(&example));
+    assert_eq!(data["check"]["false_fail"], 0);
+    let words = trigger.clauses[0].to_string();
+    assert!(
+        words.starts_with("c % 8 == 0: ") && words.contains("passing outside it alone, e.g. fwd")
+    );
+}
