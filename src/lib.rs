@@ -14,6 +14,7 @@ pub mod geometry;
 pub mod judge;
 pub mod line;
 pub mod lowering;
+pub mod minimize;
 pub mod oracle;
 pub mod outcome;
 pub mod problem;

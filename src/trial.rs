@@ -80,12 +80,33 @@ pub fn run_listed(
             Support::Refused(why) => done.push(refused(repro, listing, why)),
             Support::Offered { .. } => {
                 if data.is_none() {
-                    data = Some(Data::new(repro, options)?);
+                    let make = || Inputs::generate(&repro.problem, repro.fill);
+                    data = Some(Data::new(make, options)?);
                 }
                 let data = data.as_mut().expect("just made");
                 done.push(data.trial(backend, repro, listing, options, on)?);
             }
         }
+    }
+    finish(repro, done, on);
+    Ok(())
+}
+
+/// Runs the candidate that `repro` names on `inputs`, which stand for its fill.
+pub fn run_inputs(
+    backend: &mut dyn Backend,
+    repro: &Repro,
+    inputs: Inputs,
+    options: &TrialOptions,
+    on: &mut dyn FnMut(Event),
+) -> Result<()> {
+    let mut done = Vec::new();
+    let mut data = Data::new(|| inputs, options)?;
+    for listing in &listings(backend, repro)? {
+        done.push(match &listing.support {
+            Support::Refused(why) => refused(repro, listing, why),
+            Support::Offered { .. } => data.trial(backend, repro, listing, options, on)?,
+        });
     }
     finish(repro, done, on);
     Ok(())
@@ -118,12 +139,13 @@ struct Data {
 }
 
 impl Data {
-    fn new(repro: &Repro, options: &TrialOptions) -> Result<Self> {
+    fn new(make: impl FnOnce() -> Inputs, options: &TrialOptions) -> Result<Self> {
         let started = Instant::now();
-        let inputs = Inputs::generate(&repro.problem, repro.fill);
-        let sample = Sample::choose(&repro.problem, options.outputs, repro.fill.seed);
+        let inputs = make();
+        let seed = inputs.fill.seed;
+        let sample = Sample::choose(&inputs.problem, options.outputs, seed);
         let reference = oracle::reference(&inputs, &sample);
-        oracle::audit(&inputs, &reference, options.audit, repro.fill.seed)?;
+        oracle::audit(&inputs, &reference, options.audit, seed)?;
         Ok(Data {
             inputs,
             reference,

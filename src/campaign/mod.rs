@@ -7,7 +7,7 @@
 //! same again there.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex};
@@ -27,6 +27,7 @@ mod child;
 mod draws;
 pub mod examine;
 pub mod protocol;
+pub mod solo;
 pub mod worker;
 
 use child::{Heard, Worker, failure};
@@ -400,7 +401,7 @@ impl Seat<'_> {
                 Heard::Reply(Reply::Failed { code, message }) => {
                     return Err(failure(code, message));
                 }
-                Heard::Reply(Reply::Ready(_)) => {
+                Heard::Reply(Reply::Ready(_) | Reply::Observed(_)) => {
                     return Err(Error::internal("a worker spoke out of turn"));
                 }
                 Heard::Died(how) => break (Verdict::Crashed, how),
@@ -439,12 +440,7 @@ impl Seat<'_> {
             return Ok(());
         }
         let plan = self.shared.plan;
-        let program = match &plan.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe().map_err(|e| {
-                Error::environment("cannot find this program to start workers").with_source(e)
-            })?,
-        };
+        let program = own_program(plan.program.as_deref())?;
         let setup = Request::Setup {
             backend: plan.backend.clone(),
             repeats: plan.repeats,
@@ -492,6 +488,16 @@ impl Seat<'_> {
         if let Ok(mut deaths) = self.shared.deaths.lock() {
             *deaths.entry(quarantine_key(at)).or_default() += 1;
         }
+    }
+}
+
+/// The program that workers run: the one given, else this one.
+fn own_program(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(program) => Ok(program.to_owned()),
+        None => std::env::current_exe().map_err(|e| {
+            Error::environment("cannot find this program to start workers").with_source(e)
+        }),
     }
 }
 

@@ -285,3 +285,25 @@ fn trigger_as_data_and_in_words_says_the_same() {
         words.starts_with("c % 8 == 0: ") && words.contains("passing outside it alone, e.g. fwd")
     );
 }
+
+/// A candidate that takes fp16 only, and is wrong for c >= 17.
+#[test]
+fn infer_among_refused_cases_say_nothing() {
+    let mut refused = 0;
+    let mut predicate = |r: &Repro| {
+        Ok(match (half(r), r.problem.c >= 17) {
+            (false, _) => {
+                refused += 1;
+                Seen::Refused
+            }
+            (true, true) => Seen::Fails(()),
+            (true, false) => Seen::Passes,
+        })
+    };
+    let minimum = "fwd c=17 k=1 in=1 ker=1 type=fp16".parse().unwrap();
+    let trigger = infer_among(&minimum, &[], &Effort::default(), &mut predicate)
+        .unwrap()
+        .unwrap();
+    assert_eq!(trigger.to_string(), "c >= 17");
+    assert!(refused > 0 && trigger.check.counterexamples.is_empty());
+}
