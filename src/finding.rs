@@ -158,7 +158,10 @@ pub fn failure_class(record: &TrialRecord) -> Option<String> {
 
 /// Notes without the heuristics' ranks, which differ from problem to problem.
 fn without_ranks(notes: &str) -> String {
-    let kept: Vec<_> = notes.split('+').filter(|n| !n.starts_with("heur_")).collect();
+    let kept: Vec<_> = notes
+        .split('+')
+        .filter(|n| !n.starts_with("heur_"))
+        .collect();
     kept.join("+")
 }
 

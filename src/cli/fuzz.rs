@@ -15,6 +15,7 @@ use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt;
+use crate::cli::minimize::{Bundled, MinimizeArgs};
 use crate::cli::progress::{Budget, Progress};
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
@@ -66,6 +67,8 @@ pub struct Fuzz {
     /// Further runs of each candidate, compared bit for bit
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeats: u32,
+    #[command(flatten)]
+    minimize: MinimizeArgs,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -141,6 +144,7 @@ struct Report<'a> {
     quarantined: &'a [String],
     summary: &'a Summary,
     findings: Vec<FindingEntry>,
+    minimized: &'a [Bundled],
 }
 
 /// One fault, however many trials showed it.
@@ -170,10 +174,15 @@ impl Fuzz {
         let ran = campaign::run(&plan, &mut recorder, &stop);
         let interrupted = stop.load(Ordering::SeqCst);
         let ended = recorder.finish(ran, interrupted)?;
+        let bundles = self
+            .minimize
+            .run(&ended.findings, &plan, &ended.folder, &stop, terminal)?;
         if self.json {
-            terminal.json(&ended.report(plan.seed, interrupted, &combination))?;
+            let report = ended.report(plan.seed, interrupted, &combination, &bundles);
+            terminal.json(&report)?;
         } else {
             ended.print(terminal, plan.seed, interrupted)?;
+            bundles.iter().try_for_each(|b| terminal.print(&b.text()))?;
         }
         Ok(match (interrupted, ended.summary.tally.bad()) {
             (true, _) => Exit::Interrupted,
@@ -325,6 +334,7 @@ impl Ended {
         seed: u64,
         interrupted: bool,
         combination: &'a Combination,
+        minimized: &'a [Bundled],
     ) -> Report<'a> {
         Report {
             seed,
@@ -337,6 +347,7 @@ impl Ended {
             quarantined: &self.campaign.quarantined,
             summary: &self.summary,
             findings: self.findings.iter().map(FindingEntry::new).collect(),
+            minimized,
         }
     }
 
@@ -434,7 +445,7 @@ fn direction(text: &str) -> std::result::Result<Direction, String> {
 }
 
 /// A positive duration in the friendly form of jiff: `90s`, `10m`, `1h30m`.
-fn duration(text: &str) -> std::result::Result<Duration, String> {
+pub fn duration(text: &str) -> std::result::Result<Duration, String> {
     let parsed: SignedDuration = text
         .parse()
         .map_err(|_| format!("'{text}' is not a duration such as 90s, 10m or 1h30m"))?;

@@ -10,15 +10,19 @@ use crate::error::Result;
 pub mod backend;
 pub mod bundle;
 pub mod doctor;
+pub mod dossier;
 pub mod examine;
 pub mod exit;
 pub mod fuzz;
 pub mod interrupt;
 pub mod list;
 pub mod means;
+pub mod minimize;
 pub mod panics;
 pub mod progress;
+pub mod repro;
 pub mod run;
+pub mod shrink;
 pub mod terminal;
 pub mod worker;
 
@@ -70,6 +74,8 @@ enum Command {
     Doctor(doctor::Doctor),
     #[command(name = "bundle")]
     Bundle(bundle::MakeBundle),
+    Shrink(shrink::Shrink),
+    Repro(repro::Again),
     Examine(examine::Examine),
     #[command(hide = true)]
     Worker(worker::Worker),
@@ -100,6 +106,8 @@ impl Command {
             Command::List(command) => command.execute(terminal),
             Command::Doctor(command) => command.execute(terminal),
             Command::Bundle(command) => command.execute(terminal),
+            Command::Shrink(command) => command.execute(terminal),
+            Command::Repro(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
             Command::Worker(command) => command.execute(),
         }

@@ -11,13 +11,15 @@ use crate::fill::{Fill, FillKind, Inputs};
 use crate::finding::failure_class;
 use crate::record::TrialRecord;
 use crate::shrink::data::{DataPatch, reduce};
-use crate::shrink::trigger::{self, Effort, Seen, Trigger, infer_among};
+use crate::shrink::trigger::{Effort, Seen, Trigger, infer_among};
 use crate::shrink::{self, Rate, shrink};
 use crate::strategy::Limits;
 
+mod evidence;
 mod subject;
 
-pub use subject::Subject;
+pub use evidence::Evidence;
+pub use subject::{InProcess, Subject};
 
 /// How much is done.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,7 +126,7 @@ pub fn minimize(
     minimized.record = minimized.last_record(subject)?;
     if let Some(effort) = &options.trigger {
         on(Step::Trigger);
-        minimized.trigger = minimized.infer(subject, effort)?;
+        minimized.find_trigger(subject, effort)?;
     }
     Ok(Some(minimized))
 }
@@ -180,6 +182,12 @@ impl Minimized {
             record = subject.trial(&self.repro, self.data.as_ref())?;
         }
         Ok(record)
+    }
+
+    /// Looks for the condition under which it fails.
+    pub fn find_trigger(&mut self, subject: &mut dyn Subject, effort: &Effort) -> Result<()> {
+        self.trigger = self.infer(subject, effort)?;
+        Ok(())
     }
 
     fn infer(&self, subject: &mut dyn Subject, effort: &Effort) -> Result<Option<Trigger>> {
@@ -259,18 +267,6 @@ fn limits(minimum: &Repro, limits: &Limits) -> Limits {
         max_macs: near.max(FEW_MACS).min(limits.max_macs.max(near)),
         ..limits.clone()
     }
-}
-
-/// The condition of a finding in a line: `trigger::Trigger` with its score.
-pub fn trigger_words(trigger: &trigger::Trigger) -> String {
-    let share = |v: Option<f64>| v.map_or("none seen".to_owned(), |v| format!("{v:.3}"));
-    let check = &trigger.check;
-    format!(
-        "{trigger} (precision {}, recall {} on {} fresh cases)",
-        share(check.precision()),
-        share(check.recall()),
-        trigger.checked()
-    )
 }
 
 #[cfg(test)]

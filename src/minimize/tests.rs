@@ -8,12 +8,9 @@ fn minimized(start: &str, options: &Options) -> Option<Minimized> {
     let mut backend = HostBackend::new(&HostOptions::default()).unwrap();
     let mut steps = Vec::new();
     let start = start.parse().unwrap();
-    let end = minimize(
-        &mut InProcess(&mut backend),
-        &start,
-        options,
-        &mut |step| steps.push(step),
-    );
+    let end = minimize(&mut InProcess(&mut backend), &start, options, &mut |step| {
+        steps.push(step)
+    });
     let end = end.unwrap();
     assert_eq!(steps[0], Step::Shrinking);
     end

@@ -149,7 +149,9 @@ pub fn infer<C: PartialEq>(
     effort: &Effort,
     predicate: &mut Predicate<'_, Repro, C>,
 ) -> Result<Option<Trigger>> {
-    infer_among(minimum, known, effort, &mut |r| predicate(r).map(Seen::from))
+    infer_among(minimum, known, effort, &mut |r| {
+        predicate(r).map(Seen::from)
+    })
 }
 
 /// As [`infer`], among the cases that can be run: the condition is not to tell
