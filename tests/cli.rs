@@ -50,6 +50,8 @@ fn fuzz<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         "20000",
         "--jobs",
         "2",
+        "--minimize",
+        "0",
         "--out",
         out,
     ];
