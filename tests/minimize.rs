@@ -33,14 +33,21 @@ fn path_text(path: &Path) -> &str {
     path.to_str().expect("temporary paths are UTF-8")
 }
 
-/// A bundle of the seed-1 fault, shrunk with the reporter's channels.
+/// A bundle of the seed-1 fault.
 fn bundle(parent: &TempDir) -> PathBuf {
+    let line = "fwd n=2 c=16 k=8 in=4x2x2 ker=3x1x1 pad=1x0x0 type=fp16 fill=normal:5 \
+                via=host:gemm!conv3d_8x8";
+    bundle_of(parent, line, "in")
+}
+
+/// The bundle of a trial shrunk with a field kept.
+fn bundle_of(parent: &TempDir, line: &str, keep: &str) -> PathBuf {
     let out = parent.path().join("bundle");
     let (code, said, errors) = host(&[
         "shrink",
-        SEED_1,
+        line,
         "--keep",
-        "c,k",
+        keep,
         "--trigger-trials",
         "0",
         "--out",
@@ -53,7 +60,7 @@ fn bundle(parent: &TempDir) -> PathBuf {
 #[test]
 fn shrink_reporters_channels_are_kept_and_the_bundle_says_it_all() {
     let parent = tempfile::tempdir().unwrap();
-    let out = bundle(&parent);
+    let out = bundle_of(&parent, SEED_1, "c,k");
     let case = CaseFile::read(&out).unwrap();
     assert_eq!(
         case.repro,
