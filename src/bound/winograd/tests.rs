@@ -345,6 +345,54 @@ fn floor_covers_transformed_tiles_below_fp16() {
     assert!(outputs.iter().filter(exceeds).count() > 0, "never needed");
 }
 
+/// One nonzero value per image and filter, so that no transform adds and W = S
+/// at one output; then all channels but the first round away in every element
+/// of the transformed tile.
+fn channels_that_round_away(line: &str) -> Inputs {
+    let mut made = inputs(line);
+    let tail = crate::dtype::exp2(-12) * 0.999;
+    let spike = |t: &Tensor, place: usize| {
+        let plane: usize = t.dims()[2..].iter().product();
+        let value = |i: usize| match (i % plane == place, i / plane) {
+            (false, _) => 0.0,
+            (true, 0) => 1.0,
+            (true, _) => tail,
+        };
+        Tensor::from_fn(t.dtype(), t.dims(), value)
+    };
+    (made.first, made.second) = (spike(&made.first, 10), spike(&made.second, 4));
+    made
+}
+
+/// A bound four times as wide would fail this.
+#[test]
+fn bound_is_reached_where_channels_round_away() {
+    let made = channels_that_round_away("fwd c=512 k=1 in=4x4 ker=3x3 fill=const:0");
+    let honest = Emulation::honest(&transform(&made.problem, 2), same, [0, 0]);
+    let share = worst_share(&made, &honest, &arithmetic(Some(2), OperandRounding::None));
+    assert!((0.3..=1.0).contains(&share), "{share}");
+}
+
+/// Where neither tile nor alignment is known, no one kernel can reach a quarter
+/// of what the widest may: F(6,3) comes closest.
+#[test]
+fn bound_of_any_tile_is_reached_as_far_as_one_can() {
+    let made = channels_that_round_away("fwd c=512 k=1 in=4x4 ker=3x3 fill=const:0");
+    let mut best = 0.0;
+    for m in [2, 4, 6] {
+        for begin in (0..m).flat_map(|i| (0..m).map(move |j| [i, j])) {
+            let honest = Emulation::honest(&transform(&made.problem, m), same, begin);
+            let any = arithmetic(None, OperandRounding::None);
+            best = f64::max(best, worst_share(&made, &honest, &any));
+        }
+    }
+    assert!((ANY_TILE_SHARE..=1.0).contains(&best), "{best}");
+    assert!(best / 4.0 < ANY_TILE_SHARE, "{best}");
+}
+
+/// Seen of the bound of any tile.
+const ANY_TILE_SHARE: f64 = 0.02;
+
 #[test]
 fn kernels_that_winograd_does_not_serve_have_no_tiles() {
     for line in [
