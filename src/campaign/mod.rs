@@ -27,6 +27,7 @@ mod child;
 mod draws;
 pub mod examine;
 pub mod protocol;
+pub mod soundness;
 pub mod worker;
 
 use child::{Heard, Worker, failure};

@@ -19,6 +19,7 @@ pub mod means;
 pub mod panics;
 pub mod progress;
 pub mod run;
+mod soundness;
 pub mod terminal;
 pub mod worker;
 
