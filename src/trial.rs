@@ -10,7 +10,7 @@ use crate::candidate::{Candidate, Repro};
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
 use crate::judge::{Case, Judgement, Rated, SkipReason, Verdict, judge, mark_suspects};
-use crate::oracle::{self, Reference, Sample};
+use crate::oracle::{self, Decided, Reference, Sample};
 use crate::outcome::Outcome;
 use crate::record::{SCHEMA, TrialRecord};
 
@@ -136,6 +136,8 @@ struct Data {
     bounds: HashMap<Arithmetic, Option<Bounds>>,
     /// Time spent on it, charged to the first trial.
     spent: Duration,
+    /// Outputs compared with the arbiter and not yet charged to a trial.
+    audited: u64,
 }
 
 impl Data {
@@ -145,12 +147,13 @@ impl Data {
         let seed = inputs.fill.seed;
         let sample = Sample::choose(&inputs.problem, options.outputs, seed);
         let reference = oracle::reference(&inputs, &sample);
-        oracle::audit(&inputs, &reference, options.audit, seed)?;
+        let audited = oracle::audit(&inputs, &reference, options.audit, seed)?;
         Ok(Data {
             inputs,
             reference,
             bounds: HashMap::new(),
             spent: started.elapsed(),
+            audited,
         })
     }
 
@@ -190,6 +193,7 @@ impl Data {
         let judgement = judge(case, bounds.as_ref(), *nondeterministic, &outcome);
         let mut record = blank(repro, listing);
         fill_in(&mut record, &judgement, &outcome);
+        record.audited = Some(std::mem::take(&mut self.audited) + self.confirm(&judgement)?);
         let own = std::mem::take(&mut self.spent) + judging.elapsed();
         record.library_ms = Some(milliseconds(in_library));
         record.own_ms = Some(milliseconds(own));
@@ -198,6 +202,23 @@ impl Data {
             record,
             rated: Some((*arithmetic, judgement)),
         })
+    }
+}
+
+impl Data {
+    /// Asks the arbiter about the worst output of a trial, unless it was asked
+    /// before; says how many outputs it was asked about.
+    fn confirm(&self, judgement: &Judgement) -> Result<u64> {
+        let outputs = &self.reference.outputs;
+        let Some(worst) = judgement.worst else {
+            return Ok(0);
+        };
+        match outputs.binary_search_by_key(&worst.index, |o| o.index) {
+            Ok(at) if outputs[at].decided != Decided::Arbiter => {
+                oracle::confirm(&self.inputs, &outputs[at]).map(|()| 1)
+            }
+            _ => Ok(0),
+        }
     }
 }
 
@@ -288,7 +309,9 @@ fn fill_in(record: &mut TrialRecord, judgement: &Judgement, outcome: &Outcome) {
     record.wrong = Some(judgement.wrong);
     record.max_ulp = judgement.max_ulp;
     record.max_ratio = judgement.max_ratio;
-    record.arbitrated = Some(judgement.arbitrated);
+    record.exact = Some(judgement.decided.fixed_point);
+    record.certified = Some(judgement.decided.certified);
+    record.arbitrated = Some(judgement.decided.arbiter);
     if let Some(worst) = judgement.worst {
         record.worst_index = Some(worst.index as u64);
         record.expected = Some(worst.expected);

@@ -28,6 +28,7 @@ mod draws;
 pub mod examine;
 pub mod protocol;
 pub mod solo;
+pub mod soundness;
 pub mod worker;
 
 use child::{Heard, Worker, failure};
