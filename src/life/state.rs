@@ -107,6 +107,8 @@ pub struct Life {
     pub last: u32,
     /// Latest night that said anything about it.
     pub checked: u32,
+    /// Night it was fixed, while it is.
+    fixed: Option<u32>,
     runs: Runs,
 }
 
@@ -147,7 +149,7 @@ impl Life {
 
     /// Whether it was fixed in that night.
     pub fn fixed_in(&self, night: u32) -> bool {
-        self.state == State::Fixed && self.checked == night && self.runs.passes > 0
+        self.fixed == Some(night)
     }
 
     fn begin(sighting: &Sighting) -> Self {
@@ -156,6 +158,7 @@ impl Life {
             first: sighting.night,
             last: sighting.night,
             checked: sighting.night,
+            fixed: None,
             runs: Runs::default().failing(sighting),
         }
     }
@@ -163,15 +166,18 @@ impl Life {
     fn step(self, sighting: &Sighting) -> Self {
         let night = sighting.night;
         if sighting.fails() {
+            let life = self.fail(sighting);
             Life {
                 last: night,
                 checked: night,
-                ..self.fail(sighting)
+                fixed: None,
+                ..life
             }
         } else if sighting.passes() {
+            let life = self.pass(sighting);
             Life {
                 checked: night,
-                ..self.pass(sighting.passed)
+                ..life
             }
         } else {
             self
@@ -181,26 +187,31 @@ impl Life {
     fn fail(self, sighting: &Sighting) -> Self {
         if !self.open() {
             let (state, runs) = (State::Regressed, Runs::default().failing(sighting));
-            return Life { state, runs, ..self };
+            return Life {
+                state,
+                runs,
+                ..self
+            };
         }
         let runs = self.runs.failing(sighting);
         let state = match runs.passed {
             0 => State::Known,
             _ => State::Flaky,
         };
-        Life { state, runs, ..self }
+        Life {
+            state,
+            runs,
+            ..self
+        }
     }
 
-    fn pass(self, passed: u64) -> Self {
-        if !self.open() {
-            // Fixed in an earlier night: nothing new about that.
-            let runs = Runs::default();
-            return Life { runs, ..self };
-        }
+    fn pass(self, sighting: &Sighting) -> Self {
         let mut life = self;
-        life.runs.passes += passed;
-        if (1.0 - life.rate()).powf(life.runs.passes as f64) <= CHANCE {
+        life.runs.passes += sighting.passed;
+        let chance = (1.0 - life.rate()).powf(life.runs.passes as f64);
+        if life.open() && chance <= CHANCE {
             life.state = State::Fixed;
+            life.fixed = Some(sighting.night);
         }
         life
     }
