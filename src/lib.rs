@@ -12,6 +12,7 @@ pub mod fill;
 pub mod finding;
 pub mod geometry;
 pub mod judge;
+pub mod life;
 pub mod line;
 pub mod lowering;
 pub mod minimize;

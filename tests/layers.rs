@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 23] = [
+const LAYERS: [&str; 24] = [
     "error",
     "line",
     "dtype",
@@ -28,6 +28,7 @@ const LAYERS: [&str; 23] = [
     "finding",
     "minimize",
     "report",
+    "life",
     "cli",
 ];
 

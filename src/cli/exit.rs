@@ -17,6 +17,8 @@ pub enum Exit {
     Environment,
     /// Some runs of one and the same trial fail, others do not.
     Flaky,
+    /// Of a nightly run: findings are open, all of them known before.
+    KnownOnly,
     /// A bug of convfuzz.
     Bug,
     /// The user stopped it.
@@ -25,12 +27,13 @@ pub enum Exit {
 
 impl Exit {
     /// All of them, by code.
-    pub const ALL: [Exit; 7] = [
+    pub const ALL: [Exit; 8] = [
         Exit::Clean,
         Exit::Failures,
         Exit::Usage,
         Exit::Environment,
         Exit::Flaky,
+        Exit::KnownOnly,
         Exit::Bug,
         Exit::Interrupted,
     ];
@@ -43,6 +46,7 @@ impl Exit {
             Exit::Usage => 2,
             Exit::Environment => 3,
             Exit::Flaky => 4,
+            Exit::KnownOnly => 5,
             // EX_SOFTWARE of sysexits.h.
             Exit::Bug => 70,
             // 128 + SIGINT, as shells report it.
@@ -60,6 +64,7 @@ impl Exit {
                 "environment: no usable library or GPU, or the results cannot be written"
             }
             Exit::Flaky => "flaky: some runs of the trial failed, others did not",
+            Exit::KnownOnly => "nightly: nothing new, but known findings are open",
             Exit::Bug => "a bug of convfuzz",
             Exit::Interrupted => "interrupted; what was done is written",
         }
@@ -114,6 +119,6 @@ mod tests {
             .lines()
             .filter_map(|line| line.split_whitespace().next()?.parse::<u8>().ok())
             .collect();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 70, 130]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 70, 130]);
     }
 }

@@ -18,6 +18,7 @@ pub mod interrupt;
 pub mod list;
 pub mod means;
 pub mod minimize;
+pub mod nightly;
 pub mod panics;
 pub mod progress;
 pub mod repro;
@@ -70,6 +71,7 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Fuzz(fuzz::Fuzz),
+    Nightly(nightly::Nightly),
     Run(run::Run),
     List(list::List),
     Doctor(doctor::Doctor),
@@ -103,6 +105,7 @@ impl Command {
     fn execute(self, terminal: &Terminal) -> Result<Exit> {
         match self {
             Command::Fuzz(command) => command.execute(terminal),
+            Command::Nightly(command) => command.execute(terminal),
             Command::Run(command) => command.execute(terminal),
             Command::List(command) => command.execute(terminal),
             Command::Doctor(command) => command.execute(terminal),
