@@ -16,6 +16,7 @@ use super::replay::{Replayer, Runs};
 use super::state::{Life, Sighting, life};
 use super::store::{self, BUNDLE, Entry, FINDINGS, Store};
 use crate::backend::open::{self, BackendKind, BackendSpec};
+use crate::campaign::shard::Shard;
 use crate::campaign::solo::Terms;
 use crate::campaign::{self, Plan, Progress, Sink};
 use crate::candidate::Repro;
@@ -267,9 +268,10 @@ impl Night<'_> {
             case: 0,
             trial: 0,
         };
-        let ran = self
-            .replay_corpus(corpus, &mut replays)
-            .and_then(|()| ids.iter().try_for_each(|id| self.replay_finding(id, &mut replays)));
+        let ran = self.replay_corpus(corpus, &mut replays).and_then(|()| {
+            ids.iter()
+                .try_for_each(|id| self.replay_finding(id, &mut replays))
+        });
         let written = replays.folder.finish(self.ending(ran.is_err()));
         ran.and(written)?;
         (self.say)(&format!(
@@ -346,7 +348,11 @@ impl Night<'_> {
             combination: self.combination.clone(),
             ..Sighting::default()
         };
-        let entry = self.store.entries.get_mut(id).expect("a finding of this store");
+        let entry = self
+            .store
+            .entries
+            .get_mut(id)
+            .expect("a finding of this store");
         entry.nights.entry(night).or_insert(blank)
     }
 
@@ -389,6 +395,7 @@ impl Night<'_> {
             repeats: self.terms.repeats,
             outputs: self.terms.outputs,
             regressions: None,
+            shard: Shard::default(),
             program: self.terms.program.clone(),
         })
     }
@@ -424,7 +431,9 @@ impl Night<'_> {
         for finding in found {
             let id = finding.signature.id();
             let entries = &mut self.store.entries;
-            let entry = entries.entry(id.clone()).or_insert_with(|| Entry::of(&finding));
+            let entry = entries
+                .entry(id.clone())
+                .or_insert_with(|| Entry::of(&finding));
             entry.widen(finding.max_ratio);
             self.sighting(&id).found = finding.trials;
         }
