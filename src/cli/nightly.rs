@@ -72,7 +72,7 @@ impl Nightly {
             seed: self.seed,
             stop: &stop,
         };
-        let report = night::run(&order, &mut Bundler::default(), &mut |text| {
+        let report = night::run(&order, &mut Bundler, &mut |text| {
             terminal.note(text);
         })?;
         terminal.print(&text(&report))?;

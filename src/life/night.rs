@@ -503,7 +503,7 @@ impl Night<'_> {
             };
             let marked = self.mark(&entry.facts.signature);
             if entry.facts.minimal.is_none() {
-                ids.push((!(life.news(night) && !marked), id.clone()));
+                ids.push((!life.news(night) || marked, id.clone()));
             }
         }
         ids.sort();
