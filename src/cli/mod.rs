@@ -17,6 +17,7 @@ pub mod interrupt;
 pub mod list;
 pub mod means;
 pub mod panics;
+mod probe;
 pub mod progress;
 pub mod run;
 mod soundness;
@@ -72,6 +73,7 @@ enum Command {
     #[command(name = "bundle")]
     Bundle(bundle::MakeBundle),
     Examine(examine::Examine),
+    Probe(probe::Probe),
     #[command(hide = true)]
     Worker(worker::Worker),
 }
@@ -102,6 +104,7 @@ impl Command {
             Command::Doctor(command) => command.execute(terminal),
             Command::Bundle(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
+            Command::Probe(command) => command.execute(terminal),
             Command::Worker(command) => command.execute(),
         }
     }
