@@ -658,8 +658,14 @@ fn probe_host_tensor_cores_agree_with_their_models() {
         .collect();
     assert_eq!(hopper.len(), 2, "fp16 and bf16");
     for row in hopper {
-        assert_eq!((&row["best"], &row["declared"]), (&"Hopper".into(), &"Hopper".into()));
-        assert_eq!((row["hopper"].as_f64(), row["best_share"].as_f64()), (Some(1.0), Some(1.0)));
+        assert_eq!(
+            (&row["best"], &row["declared"]),
+            (&"Hopper".into(), &"Hopper".into())
+        );
+        assert_eq!(
+            (row["hopper"].as_f64(), row["best_share"].as_f64()),
+            (Some(1.0), Some(1.0))
+        );
         assert!(row["ampere"].as_f64() < Some(0.9), "{row}");
     }
     let table = stdout(&run(&["probe", "--backend", "host"]));
