@@ -13,6 +13,11 @@ use crate::judge::{Case, Judgement, Rated, SkipReason, Verdict, judge, mark_susp
 use crate::oracle::{self, Decided, Reference, Sample};
 use crate::outcome::Outcome;
 use crate::record::{SCHEMA, TrialRecord};
+use crate::tensor::Tensor;
+
+mod metamorphic;
+
+use metamorphic::{Rerun, Transformed};
 
 /// How a case is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +28,10 @@ pub struct TrialOptions {
     pub outputs: usize,
     /// Outputs of every case compared with the arbiter.
     pub audit: usize,
+    /// One case in so many is run once more in another form that must give the
+    /// same numbers: one sample alone, padding written out, the other layout,
+    /// one group alone. 0 means none; 1 means every case, in every form it has.
+    pub metamorphic: u32,
     /// Text forms of candidates that are not to be run.
     pub skip: Vec<String>,
 }
@@ -33,6 +42,7 @@ impl Default for TrialOptions {
             repeats: 1,
             outputs: 1 << 18,
             audit: 2,
+            metamorphic: 8,
             skip: Vec::new(),
         }
     }
@@ -70,6 +80,7 @@ pub fn run_listed(
     options: &TrialOptions,
     on: &mut dyn FnMut(Event),
 ) -> Result<()> {
+    let forms = metamorphic::chosen(repro, options);
     let mut done = Vec::new();
     let mut data = None;
     for listing in listings {
@@ -80,12 +91,41 @@ pub fn run_listed(
             Support::Refused(why) => done.push(refused(repro, listing, why)),
             Support::Offered { .. } => {
                 if data.is_none() {
-                    data = Some(Data::new(repro, options)?);
+                    let make = || Inputs::generate(&repro.problem, repro.fill);
+                    data = Some(Data::new(make, options)?);
                 }
                 let data = data.as_mut().expect("just made");
                 done.push(data.trial(backend, repro, listing, options, on)?);
+                if forms.is_empty() {
+                    done.iter_mut().for_each(|done| done.result = None);
+                }
             }
         }
+    }
+    if let Some(data) = &data {
+        for form in &forms {
+            data.compare(backend, form, &mut done, on)?;
+        }
+    }
+    finish(repro, done, on);
+    Ok(())
+}
+
+/// Runs the candidate that `repro` names on `inputs`, which stand for its fill.
+pub fn run_inputs(
+    backend: &mut dyn Backend,
+    repro: &Repro,
+    inputs: Inputs,
+    options: &TrialOptions,
+    on: &mut dyn FnMut(Event),
+) -> Result<()> {
+    let mut done = Vec::new();
+    let mut data = Data::new(|| inputs, options)?;
+    for listing in &listings(backend, repro)? {
+        done.push(match &listing.support {
+            Support::Refused(why) => refused(repro, listing, why),
+            Support::Offered { .. } => data.trial(backend, repro, listing, options, on)?,
+        });
     }
     finish(repro, done, on);
     Ok(())
@@ -104,8 +144,12 @@ pub fn listings(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>
 
 /// A trial's record, with what suspects are marked by.
 struct Done {
+    /// The trial.
+    repro: Repro,
     record: TrialRecord,
     rated: Option<(Arithmetic, Judgement)>,
+    /// What it gave, while it is to be compared with other forms of the case.
+    result: Option<Tensor>,
 }
 
 /// What all candidates of a case share.
@@ -120,12 +164,13 @@ struct Data {
 }
 
 impl Data {
-    fn new(repro: &Repro, options: &TrialOptions) -> Result<Self> {
+    fn new(make: impl FnOnce() -> Inputs, options: &TrialOptions) -> Result<Self> {
         let started = Instant::now();
-        let inputs = Inputs::generate(&repro.problem, repro.fill);
-        let sample = Sample::choose(&repro.problem, options.outputs, repro.fill.seed);
+        let inputs = make();
+        let seed = inputs.fill.seed;
+        let sample = Sample::choose(&inputs.problem, options.outputs, seed);
         let reference = oracle::reference(&inputs, &sample);
-        let audited = oracle::audit(&inputs, &reference, options.audit, repro.fill.seed)?;
+        let audited = oracle::audit(&inputs, &reference, options.audit, seed)?;
         Ok(Data {
             inputs,
             reference,
@@ -177,9 +222,35 @@ impl Data {
         record.own_ms = Some(milliseconds(own));
         on(Event::Judged(record.clone()));
         Ok(Done {
+            repro: via(repro, listing),
             record,
             rated: Some((*arithmetic, judgement)),
+            result: match outcome {
+                Outcome::Ran(observation) => Some(observation.result),
+                _ => None,
+            },
         })
+    }
+
+    /// Runs the candidates that did not fail on another form of the case, and
+    /// fails those that then give other numbers.
+    fn compare(
+        &self,
+        backend: &mut dyn Backend,
+        form: &Transformed,
+        done: &mut [Done],
+        on: &mut dyn FnMut(Event),
+    ) -> Result<()> {
+        let mut rerun = Rerun::new(backend, form, &self.inputs);
+        for done in done {
+            let Some((arithmetic, _)) = &done.rated else {
+                continue;
+            };
+            if let Some(Some(bounds)) = self.bounds.get(arithmetic) {
+                rerun.check(bounds, done, on)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -222,8 +293,10 @@ fn refused(repro: &Repro, listing: &Listing, why: &str) -> Done {
     record.set_verdict(Verdict::Skipped(SkipReason::NotSupported));
     record.detail = Some(why.to_owned());
     Done {
+        repro: via(repro, listing),
         record,
         rated: None,
+        result: None,
     }
 }
 

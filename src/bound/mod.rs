@@ -21,6 +21,8 @@
 //! | FFT | 12·u·log2 N·Σ‖x‖‖w‖ | Percival, Math. Comp. 72, 2003 |
 //! | alpha, beta | 3·u·(\|alpha\|·M + \|beta·prior\|), and one output rounding of each | derived |
 
+use serde::{Deserialize, Serialize};
+
 use crate::dtype::exp2;
 use crate::fill::Inputs;
 use crate::oracle::Output;
@@ -40,7 +42,7 @@ use winograd::{Floor, TileWeights};
 
 /// What a candidate declares it does to the numbers: the contract a bound is
 /// derived from. Where a candidate does not say, the widest it may do is set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Arithmetic {
     /// Algorithm family.
     pub family: Family,
@@ -57,7 +59,8 @@ pub struct Arithmetic {
 }
 
 /// Algorithm family: how error spreads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Family {
     /// Every output is a sum of its own products.
     InnerProduct,
@@ -76,7 +79,8 @@ pub enum Family {
 
 /// What happens to operands before they are multiplied. With Winograd it is
 /// what transformed tiles are stored as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OperandRounding {
     /// Nothing: products are of the stored values.
     None,
@@ -89,7 +93,8 @@ pub enum OperandRounding {
 }
 
 /// Type sums are kept in, narrowest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Accumulator {
     /// bfloat16: partial sums only.
     Bf16,
@@ -102,7 +107,8 @@ pub enum Accumulator {
 }
 
 /// What adds the products up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Units {
     /// Scalar fused multiply-adds, round to nearest, any order.
     Simt,
@@ -111,7 +117,8 @@ pub enum Units {
 }
 
 /// Tensor-core generation, as far as arithmetic differs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Generation {
     /// sm_70, sm_75.
     Volta,

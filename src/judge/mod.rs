@@ -17,6 +17,7 @@ mod element;
 mod suspect;
 mod verdict;
 
+pub use describe::place;
 pub use suspect::{Rated, mark_suspects};
 pub use verdict::{FailureKind, SkipReason, UntrustedReason, Verdict};
 
