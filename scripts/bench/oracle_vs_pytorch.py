@@ -6,7 +6,7 @@ count of nonzero products and a certificate. Products with padding count for
 neither.
 
     pip install torch
-    cargo bench --bench oracle > oracle.txt
+    RAYON_NUM_THREADS=1 cargo bench --bench oracle > oracle.txt
     python scripts/bench/oracle_vs_pytorch.py oracle.txt
 """
 
@@ -17,7 +17,9 @@ import time
 
 import torch
 
-ROW = re.compile(r"^(\S+)\s+([\d.]+)\s+([\d.]+)\s+(\d+)  ((?:fwd|bwd_data|bwd_filter) .*)$")
+ROW = re.compile(
+    r"^(\S+)\s+(\S+)\s+([\d.]+)\s+[\d.]+\s+[\d.]+\s+\d+  ((?:fwd|bwd_data|bwd_filter) .*)$"
+)
 
 
 def sizes(text):
@@ -75,7 +77,7 @@ def rate(run, products):
         before = time.perf_counter()
         run()
         best = min(best, time.perf_counter() - before)
-    return products / best / 1e6
+    return products / best / 1e9
 
 
 def main():
@@ -84,16 +86,19 @@ def main():
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)
     known = {}
-    print(f"million products/s, one thread, PyTorch {torch.__version__}")
+    print(f"1e9 products/s, one thread, PyTorch {torch.__version__}")
     print(f"{'case':24} {'oracle':>8} {'PyTorch':>8} {'ratio':>6}")
     with open(sys.argv[1]) as table:
         rows = [row for row in map(ROW.match, table) if row]
-    for name, ours, _, _, line in (row.groups() for row in rows):
+    if not rows:
+        sys.exit(f"{sys.argv[1]} holds no rows of the oracle's benchmark")
+    for problem, dtype, ours, line in (row.groups() for row in rows):
+        name = f"{problem}/{dtype}"
         shape = re.sub(r" type=\S+", "", line)
         if shape not in known:
             known[shape] = rate(*work(*parse(shape)))
         theirs = known[shape]
-        print(f"{name:24} {float(ours):8.1f} {theirs:8.1f} {float(ours) / theirs:6.2f}")
+        print(f"{name:24} {float(ours):8.3f} {theirs:8.3f} {float(ours) / theirs:6.2f}")
 
 
 if __name__ == "__main__":
