@@ -21,6 +21,9 @@ const PROBLEMS: [(&str, &str); 3] = [
     ),
 ];
 
+/// Outputs of a sample.
+const SAMPLED: usize = 4096;
+
 const TYPES: [&str; 4] = ["fp16", "bf16", "fp32", "fp64"];
 
 fn inputs(problem: &str, dtype: &str) -> Inputs {
@@ -58,11 +61,12 @@ fn rate(products: u64, mut work: impl FnMut()) -> f64 {
     products as f64 / best.as_secs_f64()
 }
 
-/// Prints the ratios between the paths, measured in one run.
+/// Prints the ratios between the paths, measured in one run, in the form that
+/// `scripts/bench/oracle_vs_pytorch.py` reads.
 fn ratios(_: &mut Criterion) {
     println!(
-        "\n{:<14}{:<6}{:>16}{:>16}{:>10}",
-        "problem", "type", "fast G/s", "MPFR G/s", "ratio"
+        "\n{:<14}{:<6}{:>10}{:>12}{:>12}{:>8}  line",
+        "problem", "type", "fast G/s", "sample G/s", "MPFR G/s", "ratio"
     );
     for (name, problem) in PROBLEMS {
         for dtype in TYPES {
@@ -74,9 +78,13 @@ fn ratios(_: &mut Criterion) {
             let slow = rate(depth, || {
                 black_box(arbiter::output(&inputs, black_box(1000)));
             });
-            let (f, s) = (fast / 1e9, slow / 1e9);
+            let few = Sample::choose(&inputs.problem, SAMPLED, 1);
+            let sampled = rate(depth * SAMPLED as u64, || {
+                black_box(oracle::reference(&inputs, &few));
+            });
+            let [f, p, s] = [fast, sampled, slow].map(|rate| rate / 1e9);
             println!(
-                "{name:<14}{dtype:<6}{f:>16.3}{s:>16.5}{:>10.0}",
+                "{name:<14}{dtype:<6}{f:>10.3}{p:>12.3}{s:>12.5}{:>8.0}  {problem} type={dtype}",
                 fast / slow
             );
         }

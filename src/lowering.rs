@@ -83,6 +83,25 @@ impl Lowering {
         }
     }
 
+    /// Group, channel and position of the result's logical offset `index`: the
+    /// inverse of [`Lowering::output`].
+    pub fn locate(&self, index: usize) -> (usize, usize, usize) {
+        let (plane, at) = match self.geometry.direction {
+            Direction::BwdFilter => (index / self.positions, index % self.positions),
+            _ => {
+                let area = self.positions / self.geometry.n;
+                (index / area, index % area)
+            }
+        };
+        let planes = self.groups * self.channels;
+        let (image, row) = (plane / planes, plane % planes);
+        let position = match self.geometry.direction {
+            Direction::BwdFilter => at,
+            _ => image * (self.positions / self.geometry.n) + at,
+        };
+        (row / self.channels, row % self.channels, position)
+    }
+
     /// The patch at `position`: offsets within one image plane for each inner
     /// index (`None` in the padding), the base offset at outer index 0 and the
     /// step per outer index.
@@ -178,6 +197,7 @@ mod tests {
                         mine.sort_unstable();
                         truth.sort_unstable();
                         assert_eq!(mine, truth, "{line} output {index}");
+                        assert_eq!(lowering.locate(index), (group, channel, position));
                         seen += 1;
                     }
                 }

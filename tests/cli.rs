@@ -714,3 +714,29 @@ fn examine_soundness_judges_every_fill_and_writes_a_table() {
         "{algorithms:?}"
     );
 }
+
+#[test]
+fn probe_host_tensor_cores_agree_with_their_models() {
+    let output = run(&["probe", "--backend", "host", "--json"]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let candidates = report["candidates"].as_array().unwrap();
+    let hopper: Vec<_> = candidates
+        .iter()
+        .filter(|c| c["candidate"] == "host:tensor_hopper")
+        .collect();
+    assert_eq!(hopper.len(), 2, "fp16 and bf16");
+    for row in hopper {
+        assert_eq!(
+            (&row["best"], &row["declared"]),
+            (&"Hopper".into(), &"Hopper".into())
+        );
+        assert_eq!(
+            (row["hopper"].as_f64(), row["best_share"].as_f64()),
+            (Some(1.0), Some(1.0))
+        );
+        assert!(row["ampere"].as_f64() < Some(0.9), "{row}");
+    }
+    let table = stdout(&run(&["probe", "--backend", "host"]));
+    assert!(table.contains("closest model"), "{table}");
+}

@@ -26,6 +26,7 @@ use crate::trial::described;
 mod child;
 mod draws;
 pub mod examine;
+pub mod probe;
 pub mod protocol;
 pub mod shard;
 pub mod solo;

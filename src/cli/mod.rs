@@ -20,6 +20,7 @@ pub mod means;
 pub mod minimize;
 pub mod nightly;
 pub mod panics;
+mod probe;
 pub mod progress;
 pub mod repro;
 pub mod run;
@@ -80,6 +81,7 @@ enum Command {
     Shrink(shrink::Shrink),
     Repro(repro::Again),
     Examine(examine::Examine),
+    Probe(probe::Probe),
     #[command(hide = true)]
     Worker(worker::Worker),
 }
@@ -113,6 +115,7 @@ impl Command {
             Command::Shrink(command) => command.execute(terminal),
             Command::Repro(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
+            Command::Probe(command) => command.execute(terminal),
             Command::Worker(command) => command.execute(),
         }
     }

@@ -42,11 +42,11 @@ const DEPTH_BLOCK: usize = 256;
 const LIMB_FLUSH: usize = 4096;
 
 /// fp16 values are integers times 2^-24.
-const FP16_QUANTUM: i32 = 24;
+pub const FP16_QUANTUM: i32 = 24;
 
 /// How the values of a problem are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Method {
+pub enum Method {
     /// Limbs of fixed-point values.
     FixedPoint,
     /// A plain f64 sum of exact products.
@@ -100,8 +100,9 @@ struct Block {
 }
 
 /// One operand's values, and what is known of them as a whole.
-struct Operand {
-    values: Vec<f64>,
+pub struct Operand {
+    /// As doubles, in logical order.
+    pub values: Vec<f64>,
     has_zeros: bool,
     finite: bool,
     /// Least exponent of a unit in the last place of any nonzero value.
@@ -151,11 +152,14 @@ fn last_bit(value: f64) -> i32 {
 /// Computes every output, or `None` when the data is outside what doubles can
 /// certify: non-finite values, or fp64 products that could leave their range.
 pub fn outputs(inputs: &Inputs) -> Option<Vec<Output>> {
+    with_pass(inputs, |pass| pass.run())
+}
+
+/// Calls `work` with all that is known of a case, or returns `None` where fp64
+/// products could leave their range.
+pub fn with_pass<T>(inputs: &Inputs, work: impl FnOnce(&Pass<'_>) -> Option<T>) -> Option<T> {
     let method = Method::of([inputs.first.dtype(), inputs.second.dtype()]);
     let (first, second) = (Operand::new(&inputs.first), Operand::new(&inputs.second));
-    if !first.finite || !second.finite {
-        return None;
-    }
     let geometry = Geometry::new(&inputs.problem);
     let lowering = Lowering::new(&geometry);
     if method == Method::Twice && !products_in_range(&first, &second, lowering.depth()) {
@@ -178,7 +182,7 @@ pub fn outputs(inputs: &Inputs) -> Option<Vec<Output>> {
         },
         lowering,
     };
-    pass.run(geometry.outputs())
+    work(&pass)
 }
 
 /// Dot2 needs exact products' errors: no product may be below 2^-900 or a sum
@@ -198,14 +202,30 @@ fn exact_below(a: &Operand, b: &Operand) -> f64 {
     libm::ldexp(1.0, a.least_bit + b.least_bit + 53)
 }
 
-struct Pass<'a> {
-    inputs: &'a Inputs,
-    lowering: Lowering,
-    method: Method,
-    patches: &'a Operand,
-    weights: &'a Operand,
+/// One case, and how its values are computed.
+pub struct Pass<'a> {
+    pub inputs: &'a Inputs,
+    pub lowering: Lowering,
+    pub method: Method,
+    pub patches: &'a Operand,
+    pub weights: &'a Operand,
     exact_below: f64,
     count_zeros: bool,
+}
+
+/// What was summed of one output.
+#[derive(Clone, Copy, Default)]
+pub struct Found {
+    /// The sum, in doubles.
+    pub sum: f64,
+    /// Dot2's correction.
+    pub correction: f64,
+    /// The sum in fixed point, units of 2^-48.
+    pub fixed: i128,
+    /// Sum of magnitudes, rounded to nearest at every step.
+    pub magnitude: f64,
+    /// Nonzero products.
+    pub nonzero: u64,
 }
 
 /// The weights of one group: plane → channel block → rows of r.
@@ -221,8 +241,11 @@ impl PackedWeights {
 }
 
 impl Pass<'_> {
-    fn run(&self, total: usize) -> Option<Vec<Output>> {
-        let mut outputs: Vec<Output> = Vec::with_capacity(total);
+    fn run(&self) -> Option<Vec<Output>> {
+        if !self.patches.finite || !self.weights.finite {
+            return None;
+        }
+        let mut outputs: Vec<Output> = Vec::new();
         let width = LANES * PANELS;
         for group in 0..self.lowering.groups {
             let weights = self.pack_weights(group);
@@ -388,22 +411,45 @@ impl Task<'_> {
         index: usize,
         valid: u64,
     ) -> Option<Output> {
-        let inputs = self.pass.inputs;
-        let depth = self.pass.lowering.depth() as f64;
+        let nonzero = if self.pass.count_zeros {
+            block.nonzero[channel][lane] as u64
+        } else {
+            valid
+        };
+        let found = Found {
+            sum: block.value[0][channel][lane],
+            correction: block.value[1][channel][lane],
+            fixed: block
+                .fixed
+                .get(channel * LANES + lane)
+                .copied()
+                .unwrap_or(0),
+            magnitude: block.magnitude[channel][lane],
+            nonzero,
+        };
+        self.pass.output(index, found)
+    }
+}
+
+impl Pass<'_> {
+    /// The output at `index`, alpha and beta applied; `None` where these could
+    /// leave the range of doubles.
+    pub fn output(&self, index: usize, found: Found) -> Option<Output> {
+        let inputs = self.inputs;
+        let depth = self.lowering.depth() as f64;
         // K additions of non-negative terms, each rounded once.
-        let s = block.magnitude[channel][lane] * (1.0 + (depth + 2.0) * exp2(-52));
-        let radius = self.pass.radius(s);
-        let sum = block.value[0][channel][lane];
-        let value = match self.pass.method {
-            Method::FixedPoint => fixed_value(block.fixed[channel * LANES + lane]),
+        let s = found.magnitude * (1.0 + (depth + 2.0) * exp2(-52));
+        let radius = self.radius(s);
+        let value = match self.method {
+            Method::FixedPoint => fixed_value(found.fixed),
             Method::Plain => Value {
-                hi: sum,
+                hi: found.sum,
                 lo: 0.0,
                 radius,
             },
             Method::Twice => Value {
-                hi: sum,
-                lo: block.value[1][channel][lane],
+                hi: found.sum,
+                lo: found.correction,
                 radius,
             },
         };
@@ -416,11 +462,7 @@ impl Task<'_> {
             index,
             value,
             s,
-            nonzero: if self.pass.count_zeros {
-                block.nonzero[channel][lane] as u64
-            } else {
-                valid
-            },
+            nonzero: found.nonzero,
             class,
             decided: if value.radius > 0.0 {
                 Decided::Certified

@@ -1,7 +1,8 @@
 //! Exact values: what the right answer is, before and after rounding.
 //!
 //! [`reference`] computes all outputs, or a sample, by the fastest path that is
-//! exact or certified for the data ([`blocked`]); [`arbiter`] settles the rest.
+//! exact or certified for the data ([`blocked`], or [`sampled`] one by one);
+//! [`arbiter`] settles the rest.
 
 use rayon::prelude::*;
 
@@ -15,6 +16,7 @@ pub mod arbiter;
 mod blocked;
 mod kernel;
 mod sample;
+mod sampled;
 mod value;
 
 pub use sample::Sample;
@@ -111,10 +113,16 @@ impl Reference {
 pub fn reference(inputs: &Inputs, sample: &Sample) -> Reference {
     let total = inputs.problem.elements(inputs.problem.direction.result());
     let outputs = match sample {
-        Sample::All => blocked::outputs(inputs)
-            .unwrap_or_else(|| by_arbiter(inputs, (0..total).into_par_iter())),
-        Sample::Some(list) => by_arbiter(inputs, list.par_iter().copied()),
+        Sample::All => blocked::outputs(inputs).or_else(|| {
+            let all: Vec<usize> = (0..total).collect();
+            sampled::outputs(inputs, &all)
+        }),
+        Sample::Some(list) => sampled::outputs(inputs, list),
     };
+    let outputs = outputs.unwrap_or_else(|| {
+        let indices = (0..sample.len(total)).into_par_iter();
+        by_arbiter(inputs, indices.map(|i| sample.index(i)))
+    });
     Reference {
         total,
         tally: tally(&outputs),

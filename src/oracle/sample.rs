@@ -40,6 +40,14 @@ impl Sample {
         Sample::Some(chosen)
     }
 
+    /// Logical offset of the `i`-th judged output.
+    pub fn index(&self, i: usize) -> usize {
+        match self {
+            Sample::All => i,
+            Sample::Some(list) => list[i],
+        }
+    }
+
     /// Number of judged outputs out of `total`.
     pub fn len(&self, total: usize) -> usize {
         match self {

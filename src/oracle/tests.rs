@@ -188,19 +188,66 @@ fn reference_one_and_many_threads_agree() {
     assert_eq!(on(1), on(4));
 }
 
+/// A sample of single outputs against the arbiter.
+fn check_sample(line: &str, seed: u64) -> Result<(), TestCaseError> {
+    let inputs = inputs(line);
+    let sample = Sample::choose(&inputs.problem, 40, seed);
+    let some = reference(&inputs, &sample);
+    prop_assert_eq!(some.outputs.len(), sample.len(some.total));
+    for (i, output) in some.outputs.iter().enumerate() {
+        prop_assert_eq!(output.index, sample.index(i));
+        confirm(&inputs, output).map_err(|e| TestCaseError::fail(e.to_string()))?;
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn sampled_agrees_with_the_arbiter(line in lines(), seed: u64) {
+        check_sample(&line, seed)?;
+    }
+
+    #[test]
+    fn scaled_sampled_agrees_with_the_arbiter(line in lines(), alpha in -2.0f32..2.0, beta in -2.0f32..2.0) {
+        let (problem, fill) = line.split_once(" fill=").unwrap();
+        check_sample(&format!("{problem} alpha={alpha} beta={beta} fill={fill}"), 7)?;
+    }
+
+    #[test]
+    fn special_sampled_agrees_with_the_arbiter(nan: bool, c in 1usize..9, seed: u64) {
+        let fill = if nan { "nan" } else { "inf" };
+        check_sample(&format!("fwd c={c} k=3 in=16x15 ker=3x2 pad=1x0 type=fp16 fill={fill}:{seed}"), seed)?;
+    }
+}
+
+/// Only outputs with a product that is not finite need the arbiter.
+#[test]
+fn reference_of_special_data_is_fast_where_it_is_finite() {
+    let inputs = inputs("fwd c=4 k=3 in=64x64 ker=3x3 type=fp16 fill=nan:1");
+    let whole = reference(&inputs, &Sample::All);
+    let special = whole.outputs.iter().filter(|o| o.class != Class::Finite);
+    let special = special.count() as u64;
+    assert!(special > 0 && special < whole.total as u64);
+    assert_eq!(whole.tally.arbiter, special);
+}
+
 #[test]
 fn reference_sample_is_part_of_the_whole() {
-    let inputs = inputs("fwd c=8 k=8 in=20x20 ker=3x3 type=bf16 fill=normal:5");
-    let all = reference(&inputs, &Sample::All);
-    let sample = Sample::choose(&inputs.problem, 100, 3);
-    let some = reference(&inputs, &sample);
-    assert!(some.coverage() < 0.05);
-    for output in &some.outputs {
-        let same = &all.outputs[output.index];
-        assert_eq!(
-            same.value.rounded(DType::Fp32),
-            output.value.rounded(DType::Fp32)
-        );
+    for types in ["fp16", "bf16", "fp32", "fp64"] {
+        let inputs = inputs(&format!(
+            "fwd c=8 k=8 in=20x20 ker=3x3 type={types} fill=normal:5"
+        ));
+        let all = reference(&inputs, &Sample::All);
+        let some = reference(&inputs, &Sample::choose(&inputs.problem, 100, 3));
+        assert!(some.coverage() < 0.05);
+        assert_eq!(some.tally.arbiter, 0, "{types} sample is not fast");
+        for output in &some.outputs {
+            let same = &all.outputs[output.index];
+            assert_eq!(
+                same.value.rounded(DType::Fp32),
+                output.value.rounded(DType::Fp32)
+            );
+        }
     }
 }
 

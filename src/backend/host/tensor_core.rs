@@ -19,8 +19,19 @@ pub struct Step {
     pub block: usize,
     /// Least exponent of the operand format: exponents are clamped here.
     pub operand_emin: i32,
-    /// Whether results are fp16 rather than fp32.
-    pub half_result: bool,
+    /// What becomes of the step's sum.
+    pub stored: Stored,
+}
+
+/// Type and rounding of a step's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// fp32, truncated: as published.
+    Truncated,
+    /// fp32, to nearest: what no published model does.
+    Nearest,
+    /// fp16, to nearest.
+    Half,
 }
 
 /// An operand with its clamped exponent.
@@ -45,7 +56,11 @@ impl Step {
             fraction: model.fraction,
             block: if tf32 { model.block_tf32 } else { model.block } as usize,
             operand_emin: format.emin,
-            half_result,
+            stored: if half_result {
+                Stored::Half
+            } else {
+                Stored::Truncated
+            },
         }
     }
 
@@ -88,16 +103,17 @@ impl Step {
     }
 
     fn result_emin(&self) -> i32 {
-        if self.half_result {
-            FP16.emin
-        } else {
-            FP32.emin
+        match self.stored {
+            Stored::Half => FP16.emin,
+            _ => FP32.emin,
         }
     }
 
     fn round(&self, value: f64) -> f64 {
-        if self.half_result {
-            return FP16.round(value);
+        match self.stored {
+            Stored::Half => return FP16.round(value),
+            Stored::Nearest => return FP32.round(value),
+            Stored::Truncated => {}
         }
         if value.abs() > FP32.max_finite() {
             return f64::INFINITY.copysign(value);
