@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::backend::{Backend, Listing, RunOptions, Support};
 use crate::bound::{Arithmetic, Bounds};
 use crate::candidate::{Candidate, Repro};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::fill::Inputs;
-use crate::judge::{Case, Judgement, Rated, SkipReason, Verdict, judge, mark_suspects};
+use crate::judge::{Case, Judgement, Ladder, Rated, SkipReason, Verdict, judge, mark_suspects};
 use crate::oracle::{self, Reference, Sample};
 use crate::outcome::Outcome;
 use crate::record::{SCHEMA, TrialRecord};
@@ -121,6 +121,18 @@ pub fn listings(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>
     }
 }
 
+/// The same for a line from a file, which another version of the library may
+/// have written: a candidate that does not exist here is one that is refused.
+pub fn replayed(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>> {
+    match (listings(backend, repro), &repro.via) {
+        (Err(error), Some(candidate)) if error.kind() == ErrorKind::Usage => Ok(vec![Listing {
+            candidate: candidate.clone(),
+            support: Support::Refused(error.to_string()),
+        }]),
+        (listed, _) => listed,
+    }
+}
+
 /// A trial's record, with what suspects are marked by.
 struct Done {
     /// The trial.
@@ -136,6 +148,7 @@ struct Data {
     inputs: Inputs,
     reference: Reference,
     bounds: HashMap<Arithmetic, Option<Bounds>>,
+    ladder: Ladder,
     /// Time spent on it, charged to the first trial.
     spent: Duration,
 }
@@ -151,6 +164,7 @@ impl Data {
             inputs,
             reference,
             bounds: HashMap::new(),
+            ladder: Ladder::default(),
             spent: started.elapsed(),
         })
     }
@@ -163,12 +177,7 @@ impl Data {
         options: &TrialOptions,
         on: &mut dyn FnMut(Event),
     ) -> Result<Done> {
-        let Support::Offered {
-            arithmetic,
-            nondeterministic,
-            ..
-        } = &listing.support
-        else {
+        let Support::Offered { arithmetic, .. } = &listing.support else {
             return Err(Error::internal("a refused candidate was to be run"));
         };
         on(Event::Starting(via(repro, listing)));
@@ -188,7 +197,12 @@ impl Data {
             inputs,
             reference: &self.reference,
         };
-        let judgement = judge(case, bounds.as_ref(), *nondeterministic, &outcome);
+        let promises = listing.support.promises();
+        let mut judgement = judge(case, bounds.as_ref(), promises, &outcome);
+        if let (Outcome::Ran(seen), Some(_)) = (&outcome, bounds) {
+            self.ladder
+                .attribute(case, arithmetic, &seen.result, &mut judgement);
+        }
         let mut record = blank(repro, listing);
         fill_in(&mut record, &judgement, &outcome);
         let own = std::mem::take(&mut self.spent) + judging.elapsed();

@@ -77,12 +77,9 @@ impl Trial {
             .as_ref()
             .ok_or_else(|| Error::usage("a bundle is of one candidate: add via= to the line"))?;
         let support = backend.support(&repro.problem, candidate)?;
-        let (arithmetic, nondeterministic) = match support {
-            Support::Offered {
-                arithmetic,
-                nondeterministic,
-                ..
-            } => (arithmetic, nondeterministic),
+        let promises = support.promises();
+        let arithmetic = match support {
+            Support::Offered { arithmetic, .. } => arithmetic,
             Support::Refused(why) => {
                 return Err(Error::environment(format!(
                     "{candidate} is refused here: {why}"
@@ -98,7 +95,7 @@ impl Trial {
             inputs: &inputs,
             reference: &reference,
         };
-        let judgement = judge(case, Some(&bounds), nondeterministic, &outcome);
+        let judgement = judge(case, Some(&bounds), promises, &outcome);
         let (expected, bound) = accepted(case, &bounds).into_iter().unzip();
         let verdict = judgement.verdict.columns().0;
         Ok(Trial {
