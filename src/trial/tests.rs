@@ -155,3 +155,23 @@ fn run_case_honest_algorithms_agree_with_every_form_of_a_case() {
         }
     }
 }
+
+/// Judgements of equal results are shared; they must be what each would get.
+#[test]
+fn run_case_candidates_together_and_alone_have_the_same_figures() {
+    for rest in [
+        "type=fp16 fill=ints:3",
+        "fill=normal:4",
+        "type=fp16 fill=nan:5",
+    ] {
+        let line = format!("fwd n=2 c=6 k=4 in=7x6 ker=3x3 pad=1x1 {rest}");
+        for mut together in records(&line, None) {
+            let mut alone = records(&together.repro, None).remove(0);
+            for record in [&mut together, &mut alone] {
+                (record.library_ms, record.own_ms) = (None, None);
+                record.suspect = false;
+            }
+            assert_eq!(format!("{together:?}"), format!("{alone:?}"));
+        }
+    }
+}
