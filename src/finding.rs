@@ -20,7 +20,7 @@ pub struct Signature {
     pub direction: String,
     /// The candidate without knobs: `engine:42`, `legacy:1/tensor_op`.
     pub candidate: String,
-    /// Notes the candidate declares.
+    /// Notes the candidate declares; the heuristics' ranks are left out.
     pub notes: String,
     /// Spatial dimensions.
     pub rank: u8,
@@ -62,7 +62,7 @@ impl Signature {
             reason: record.reason.clone().unwrap_or_default(),
             direction: record.direction.clone(),
             candidate: without_knobs(&record.candidate),
-            notes: record.notes.clone(),
+            notes: without_ranks(&record.notes),
             rank: record.rank,
             types: record.types.clone(),
             compute: record.compute.clone(),
@@ -144,6 +144,27 @@ impl Findings {
     }
 }
 
+/// How a trial fails, for telling whether another fails the same way; `None`
+/// when it does not. Wrong values are one class, whether it is exactness or a
+/// bound that shows them.
+pub fn failure_class(record: &TrialRecord) -> Option<String> {
+    match (record.verdict.as_str(), record.reason.as_deref()) {
+        ("failed", Some("mismatch" | "out_of_bound")) => Some("wrong_value".to_owned()),
+        ("failed", reason) => Some(reason.unwrap_or("failed").to_owned()),
+        ("crashed" | "timed_out", _) => Some(record.verdict.clone()),
+        _ => None,
+    }
+}
+
+/// Notes without the heuristics' ranks, which differ from problem to problem.
+fn without_ranks(notes: &str) -> String {
+    let kept: Vec<_> = notes
+        .split('+')
+        .filter(|n| !n.starts_with("heur_"))
+        .collect();
+    kept.join("+")
+}
+
 /// The candidate's text without knob choices.
 fn without_knobs(candidate: &str) -> String {
     match candidate.parse() {
@@ -189,6 +210,33 @@ mod tests {
         let finding = findings.iter().next().unwrap();
         assert_eq!((finding.trials, finding.repro.as_str()), (3, small));
         assert_eq!(finding.max_ratio, Some(64.0));
+    }
+
+    #[test]
+    fn of_ranks_of_the_heuristics_do_not_split_a_finding() {
+        let with = |notes: &str| TrialRecord {
+            notes: notes.to_owned(),
+            ..record("fwd c=8 k=8 in=9 ker=3 via=engine:3", "failed")
+        };
+        let of = |notes| Signature::of(&with(notes)).unwrap();
+        assert_eq!(of("TENSOR_CORE+heur_a:0+heur_b:3"), of("TENSOR_CORE"));
+        assert_ne!(of("TENSOR_CORE"), of("FFT"));
+    }
+
+    #[test]
+    fn failure_class_bound_and_exactness_are_one() {
+        let class = |verdict: &str, reason: &str| {
+            failure_class(&TrialRecord {
+                verdict: verdict.to_owned(),
+                reason: Some(reason.to_owned()),
+                ..TrialRecord::default()
+            })
+        };
+        assert_eq!(class("failed", "mismatch"), class("failed", "out_of_bound"));
+        assert_eq!(class("failed", "wrong_nan").as_deref(), Some("wrong_nan"));
+        assert_eq!(class("crashed", "").as_deref(), Some("crashed"));
+        assert_eq!(class("passed", ""), None);
+        assert_eq!(class("skipped", "not_supported"), None);
     }
 
     #[test]

@@ -141,6 +141,22 @@ fn decode(bits: &[u16], dtype: DType) -> Vec<f64> {
     bits.iter().map(|&b| dtype.from_bits(b.into())).collect()
 }
 
+/// A logical offset in a tensor of dimensions `dims` as indices: `[n,k,h,w]`.
+pub fn index_text(dims: &[usize], offset: usize) -> String {
+    let mut rest = offset;
+    let mut at: Vec<String> = dims
+        .iter()
+        .rev()
+        .map(|&size| {
+            let i = rest % size;
+            rest /= size;
+            i.to_string()
+        })
+        .collect();
+    at.reverse();
+    format!("[{}]", at.join(","))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use crate::candidate::{Candidate, Repro};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fill::Inputs;
 use crate::judge::{Case, Judgement, Ladder, Rated, SkipReason, Verdict, judge, mark_suspects};
-use crate::oracle::{self, Reference, Sample};
+use crate::oracle::{self, Decided, Reference, Sample};
 use crate::outcome::Outcome;
 use crate::record::{SCHEMA, TrialRecord};
 use crate::tensor::Tensor;
@@ -91,7 +91,8 @@ pub fn run_listed(
             Support::Refused(why) => done.push(refused(repro, listing, why)),
             Support::Offered { .. } => {
                 if data.is_none() {
-                    data = Some(Data::new(repro, options)?);
+                    let make = || Inputs::generate(&repro.problem, repro.fill);
+                    data = Some(Data::new(make, options)?);
                 }
                 let data = data.as_mut().expect("just made");
                 done.push(data.trial(backend, repro, listing, options, on)?);
@@ -105,6 +106,26 @@ pub fn run_listed(
         for form in &forms {
             data.compare(backend, form, &mut done, on)?;
         }
+    }
+    finish(repro, done, on);
+    Ok(())
+}
+
+/// Runs the candidate that `repro` names on `inputs`, which stand for its fill.
+pub fn run_inputs(
+    backend: &mut dyn Backend,
+    repro: &Repro,
+    inputs: Inputs,
+    options: &TrialOptions,
+    on: &mut dyn FnMut(Event),
+) -> Result<()> {
+    let mut done = Vec::new();
+    let mut data = Data::new(|| inputs, options)?;
+    for listing in &listings(backend, repro)? {
+        done.push(match &listing.support {
+            Support::Refused(why) => refused(repro, listing, why),
+            Support::Offered { .. } => data.trial(backend, repro, listing, options, on)?,
+        });
     }
     finish(repro, done, on);
     Ok(())
@@ -152,15 +173,18 @@ struct Data {
     passed: Passed,
     /// Time spent on it, charged to the first trial.
     spent: Duration,
+    /// Outputs compared with the arbiter and not yet charged to a trial.
+    audited: u64,
 }
 
 impl Data {
-    fn new(repro: &Repro, options: &TrialOptions) -> Result<Self> {
+    fn new(make: impl FnOnce() -> Inputs, options: &TrialOptions) -> Result<Self> {
         let started = Instant::now();
-        let inputs = Inputs::generate(&repro.problem, repro.fill);
-        let sample = Sample::choose(&repro.problem, options.outputs, repro.fill.seed);
+        let inputs = make();
+        let seed = inputs.fill.seed;
+        let sample = Sample::choose(&inputs.problem, options.outputs, seed);
         let reference = oracle::reference(&inputs, &sample);
-        oracle::audit(&inputs, &reference, options.audit, repro.fill.seed)?;
+        let audited = oracle::audit(&inputs, &reference, options.audit, seed)?;
         Ok(Data {
             inputs,
             reference,
@@ -168,6 +192,7 @@ impl Data {
             ladder: Ladder::default(),
             passed: Passed::default(),
             spent: started.elapsed(),
+            audited,
         })
     }
 
@@ -212,6 +237,7 @@ impl Data {
         });
         let mut record = blank(repro, listing);
         fill_in(&mut record, &judgement, &outcome);
+        record.audited = Some(std::mem::take(&mut self.audited) + self.confirm(&judgement)?);
         let own = std::mem::take(&mut self.spent) + judging.elapsed();
         record.library_ms = Some(milliseconds(in_library));
         record.own_ms = Some(milliseconds(own));
@@ -246,6 +272,23 @@ impl Data {
             }
         }
         Ok(())
+    }
+}
+
+impl Data {
+    /// Asks the arbiter about the worst output of a trial, unless it was asked
+    /// before; says how many outputs it was asked about.
+    fn confirm(&self, judgement: &Judgement) -> Result<u64> {
+        let outputs = &self.reference.outputs;
+        let Some(worst) = judgement.worst else {
+            return Ok(0);
+        };
+        match outputs.binary_search_by_key(&worst.index, |o| o.index) {
+            Ok(at) if outputs[at].decided != Decided::Arbiter => {
+                oracle::confirm(&self.inputs, &outputs[at]).map(|()| 1)
+            }
+            _ => Ok(0),
+        }
     }
 }
 
@@ -377,7 +420,9 @@ fn fill_in(record: &mut TrialRecord, judgement: &Judgement, outcome: &Outcome) {
     record.wrong = Some(judgement.wrong);
     record.max_ulp = judgement.max_ulp;
     record.max_ratio = judgement.max_ratio;
-    record.arbitrated = Some(judgement.arbitrated);
+    record.exact = Some(judgement.decided.fixed_point);
+    record.certified = Some(judgement.decided.certified);
+    record.arbitrated = Some(judgement.decided.arbiter);
     if let Some(worst) = judgement.worst {
         record.worst_index = Some(worst.index as u64);
         record.expected = Some(worst.expected);

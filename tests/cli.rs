@@ -50,6 +50,8 @@ fn fuzz<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         "20000",
         "--jobs",
         "2",
+        "--minimize",
+        "0",
         "--out",
         out,
     ];
@@ -684,4 +686,31 @@ fn output_disk_that_fills_up_is_exit_3_and_loses_nothing_written() {
     assert_eq!(errors.matches("error: ").count(), 1, "{errors}");
     assert!(errors.contains("free some space"), "{errors}");
     assert!(trials(&small.0).len() > 10);
+}
+
+#[test]
+fn examine_soundness_judges_every_fill_and_writes_a_table() {
+    let folder = TempDir::new().unwrap();
+    let csv = folder.path().join("soundness.csv");
+    let output = run(&["examine", "--soundness", "30000", "--csv", text(&csv)]);
+    assert_eq!(code(&output), 0, "{}", stdout(&output));
+    let said = stdout(&output);
+    assert!(said.contains(" 0 outside their bound"), "{said}");
+    let mut judged = std::collections::BTreeMap::<String, u64>::new();
+    let mut algorithms = BTreeSet::new();
+    for row in csv::Reader::from_path(&csv).unwrap().records() {
+        let row = row.unwrap();
+        *judged.entry(row[0].to_owned()).or_default() += row[3].parse::<u64>().unwrap();
+        algorithms.insert(row[1].to_owned());
+        assert_eq!(&row[4], "0", "{row:?}");
+        let ratio: f64 = row[5].parse().unwrap_or(0.0);
+        assert!(ratio <= 1.0, "{row:?}");
+    }
+    assert_eq!(judged.len(), convfuzz::fill::FillKind::ALL.len());
+    assert!(judged.values().all(|&n| n >= 30_000), "{judged:?}");
+    assert_eq!(
+        algorithms.len(),
+        convfuzz::backend::host::ALGORITHMS.len(),
+        "{algorithms:?}"
+    );
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 24] = [
     "error",
     "line",
     "dtype",
@@ -26,7 +26,9 @@ const LAYERS: [&str; 22] = [
     "shrink",
     "campaign",
     "finding",
+    "minimize",
     "report",
+    "life",
     "cli",
 ];
 

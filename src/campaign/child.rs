@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
@@ -45,8 +45,18 @@ pub enum Heard {
 impl Worker {
     /// Starts `program worker` and waits until its backend is open.
     pub fn start(program: &Path, setup: &Request) -> Result<Self> {
+        Self::start_with(program, setup, &[])
+    }
+
+    /// The same with more environment variables.
+    pub fn start_with(
+        program: &Path,
+        setup: &Request,
+        variables: &[(&str, PathBuf)],
+    ) -> Result<Self> {
         let mut child = Command::new(program)
             .arg("worker")
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

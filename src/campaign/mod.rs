@@ -7,7 +7,7 @@
 //! same again there.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Condvar, Mutex};
@@ -27,11 +27,15 @@ mod child;
 mod draws;
 pub mod examine;
 pub mod protocol;
+pub mod shard;
+pub mod solo;
+pub mod soundness;
 pub mod worker;
 
 use child::{Heard, Worker, failure};
 use draws::Draws;
 use protocol::{Reply, Request};
+use shard::Shard;
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -40,7 +44,8 @@ pub struct Plan {
     pub backend: BackendSpec,
     /// Seed of the run.
     pub seed: u64,
-    /// Stop after so many generated problems, each with all its fills.
+    /// Stop after so many generated problems, each with all its fills; those of
+    /// all shards together.
     pub cases: Option<u64>,
     /// Stop drawing cases after this long.
     pub time: Option<Duration>,
@@ -54,8 +59,12 @@ pub struct Plan {
     pub repeats: u32,
     /// Most outputs judged per trial.
     pub outputs: usize,
-    /// File of failing seeds in proptest's format: replayed first, added to.
+    /// File of failing seeds in proptest's format: replayed first, and added to
+    /// unless this is one shard of several, which must all replay the same.
     pub regressions: Option<PathBuf>,
+    /// Which of the cases are run.
+    #[serde(default)]
+    pub shard: Shard,
     /// The convfuzz that workers run; this program when absent.
     pub program: Option<PathBuf>,
 }
@@ -158,7 +167,7 @@ impl<'a> Shared<'a> {
             halted: AtomicBool::new(false),
             started: Instant::now(),
             queue: Mutex::new(Queue {
-                next: -(draws.replayed() as i64),
+                next: plan.shard.at_or_after(-(draws.replayed() as i64)),
                 delivered: 0,
                 taken: 0,
                 replaced: 0,
@@ -197,7 +206,7 @@ impl<'a> Shared<'a> {
             if queue.taken < queue.delivered + window {
                 let taken = (queue.taken, queue.next);
                 queue.taken += 1;
-                queue.next += 1;
+                queue.next += i64::from(self.plan.shard.count());
                 return Some(taken);
             }
             let wait = Duration::from_millis(100);
@@ -236,8 +245,9 @@ fn deliver(
     sink: &mut dyn Sink,
 ) -> Result<Summary> {
     let mut waiting = BTreeMap::new();
+    let replayed = -(shared.draws.replayed() as i64);
     let mut summary = Summary {
-        replayed: shared.draws.replayed() as u64,
+        replayed: shared.plan.shard.share(replayed, 0),
         ..Summary::default()
     };
     for message in receiver {
@@ -286,7 +296,7 @@ fn hand_on(
     records: Vec<TrialRecord>,
 ) -> Result<()> {
     let bad = |r: &TrialRecord| matches!(r.verdict.as_str(), "failed" | "crashed" | "timed_out");
-    if records.iter().any(bad) {
+    if shared.plan.shard == Shard::WHOLE && records.iter().any(bad) {
         shared.draws.persist(number, draw);
     }
     for (trial, mut record) in records.into_iter().enumerate() {
@@ -400,7 +410,7 @@ impl Seat<'_> {
                 Heard::Reply(Reply::Failed { code, message }) => {
                     return Err(failure(code, message));
                 }
-                Heard::Reply(Reply::Ready(_)) => {
+                Heard::Reply(Reply::Ready(_) | Reply::Observed(_)) => {
                     return Err(Error::internal("a worker spoke out of turn"));
                 }
                 Heard::Died(how) => break (Verdict::Crashed, how),
@@ -439,12 +449,7 @@ impl Seat<'_> {
             return Ok(());
         }
         let plan = self.shared.plan;
-        let program = match &plan.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe().map_err(|e| {
-                Error::environment("cannot find this program to start workers").with_source(e)
-            })?,
-        };
+        let program = own_program(plan.program.as_deref())?;
         let setup = Request::Setup {
             backend: plan.backend.clone(),
             repeats: plan.repeats,
@@ -492,6 +497,16 @@ impl Seat<'_> {
         if let Ok(mut deaths) = self.shared.deaths.lock() {
             *deaths.entry(quarantine_key(at)).or_default() += 1;
         }
+    }
+}
+
+/// The program that workers run: the one given, else this one.
+fn own_program(given: Option<&Path>) -> Result<PathBuf> {
+    match given {
+        Some(program) => Ok(program.to_owned()),
+        None => std::env::current_exe().map_err(|e| {
+            Error::environment("cannot find this program to start workers").with_source(e)
+        }),
     }
 }
 

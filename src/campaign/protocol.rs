@@ -6,8 +6,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::backend::Combination;
 use crate::backend::open::BackendSpec;
+use crate::bound::Arithmetic;
 use crate::error::{Error, Result};
+use crate::outcome::Repeat;
 use crate::record::TrialRecord;
+use crate::shrink::data::DataPatch;
 
 /// To the worker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +32,20 @@ pub enum Request {
         /// Candidates not to be run.
         skip: Vec<String>,
     },
+    /// Run one trial on explicit data, or that of its fill.
+    Trial {
+        /// Its repro line, with the candidate.
+        repro: String,
+        /// Data that stands for the fill.
+        data: Option<DataPatch>,
+    },
+    /// Run one trial and give back what came out of it.
+    Observe {
+        /// Its repro line, with the candidate.
+        repro: String,
+        /// Data that stands for the fill.
+        data: Option<DataPatch>,
+    },
 }
 
 /// From the worker.
@@ -45,6 +62,8 @@ pub enum Reply {
     Record(Box<TrialRecord>),
     /// The case is complete.
     Done,
+    /// What came out of an observed trial.
+    Observed(Box<Observed>),
     /// The worker cannot go on.
     Failed {
         /// Exit code of the error.
@@ -52,6 +71,19 @@ pub enum Reply {
         /// Its words.
         message: String,
     },
+}
+
+/// What came out of one trial, element by element.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    /// What the candidate declares it does to the numbers.
+    pub arithmetic: Arithmetic,
+    /// Whether it says that two runs may differ.
+    pub nondeterministic: bool,
+    /// Bit patterns of the result in logical order; `None` if it did not end.
+    pub result: Option<Vec<u64>>,
+    /// The same of repeats that differed.
+    pub deviations: Vec<(Repeat, Vec<u64>)>,
 }
 
 /// Writes one line and flushes it.

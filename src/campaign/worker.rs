@@ -2,11 +2,15 @@
 
 use std::io::{BufRead, Write};
 
-use super::protocol::{Reply, Request, receive, send};
-use crate::backend::{Backend, Listing, open};
+use super::protocol::{Observed, Reply, Request, receive, send};
+use crate::backend::{Backend, Listing, RunOptions, Support, open};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
+use crate::fill::Inputs;
+use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
+use crate::shrink::data::DataPatch;
+use crate::tensor::Tensor;
 use crate::trial::{self, Event, TrialOptions, run_listed};
 
 /// Serves one campaign. Errors are told to the other side, then returned.
@@ -62,10 +66,17 @@ impl Server {
 
     fn serve(&mut self, input: &mut dyn BufRead, output: &mut dyn Write) -> Result<()> {
         while let Some(request) = receive(input)? {
-            let Request::Case { repro, skip } = request else {
-                return Err(Error::internal("a worker is set up once"));
-            };
-            self.case(&repro.parse()?, skip, output)?;
+            match request {
+                Request::Case { repro, skip } => self.case(&repro.parse()?, skip, output)?,
+                Request::Trial { repro, data } => {
+                    self.trial(&repro.parse()?, data.as_ref(), output)?;
+                }
+                Request::Observe { repro, data } => {
+                    let observed = self.observe(&repro.parse()?, data.as_ref())?;
+                    tell(output, &Reply::Observed(Box::new(observed)))?;
+                }
+                Request::Setup { .. } => return Err(Error::internal("a worker is set up once")),
+            }
             tell(output, &Reply::Done)?;
         }
         Ok(())
@@ -78,23 +89,63 @@ impl Server {
         };
         self.options.skip = skip;
         let mut told = Ok(());
-        run_listed(
-            &mut *self.backend,
-            repro,
-            &listings,
-            &self.options,
-            &mut |event| {
-                let reply = match event {
-                    Event::Starting(repro) => Reply::Starting(repro.to_string()),
-                    Event::Judged(record) => Reply::Judged(Box::new(record)),
-                    Event::Done(record) => Reply::Record(Box::new(record)),
-                };
-                if told.is_ok() {
-                    told = tell(output, &reply);
-                }
-            },
-        )?;
+        let backend = &mut *self.backend;
+        run_listed(backend, repro, &listings, &self.options, &mut |event| {
+            pass_on(event, output, &mut told);
+        })?;
         told
+    }
+
+    fn trial(
+        &mut self,
+        repro: &Repro,
+        data: Option<&DataPatch>,
+        output: &mut dyn Write,
+    ) -> Result<()> {
+        let inputs = inputs(repro, data)?;
+        self.options.skip.clear();
+        let mut told = Ok(());
+        let backend = &mut *self.backend;
+        trial::run_inputs(backend, repro, inputs, &self.options, &mut |event| {
+            pass_on(event, output, &mut told);
+        })?;
+        told
+    }
+
+    fn observe(&mut self, repro: &Repro, data: Option<&DataPatch>) -> Result<Observed> {
+        let candidate = repro
+            .via
+            .as_ref()
+            .ok_or_else(|| Error::usage("one candidate is observed: add via= to the line"))?;
+        let (arithmetic, nondeterministic) =
+            match self.backend.support(&repro.problem, candidate)? {
+                Support::Offered {
+                    arithmetic,
+                    nondeterministic,
+                    ..
+                } => (arithmetic, nondeterministic),
+                Support::Refused(why) => {
+                    return Err(Error::environment(format!(
+                        "{candidate} is refused here: {why}"
+                    )));
+                }
+            };
+        let run = RunOptions {
+            repeats: self.options.repeats,
+        };
+        let outcome = self.backend.run(&inputs(repro, data)?, candidate, &run)?;
+        let mut observed = Observed {
+            arithmetic,
+            nondeterministic,
+            result: None,
+            deviations: Vec::new(),
+        };
+        if let Outcome::Ran(observation) = outcome {
+            observed.result = Some(bits(&observation.result));
+            let deviations = observation.deviations.iter();
+            observed.deviations = deviations.map(|d| (d.under, bits(&d.result))).collect();
+        }
+        Ok(observed)
     }
 
     fn listings(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
@@ -107,6 +158,29 @@ impl Server {
         self.listed = Some((problem.clone(), listings.clone()));
         Ok(listings)
     }
+}
+
+fn pass_on(event: Event, output: &mut dyn Write, told: &mut Result<()>) {
+    let reply = match event {
+        Event::Starting(repro) => Reply::Starting(repro.to_string()),
+        Event::Judged(record) => Reply::Judged(Box::new(record)),
+        Event::Done(record) => Reply::Record(Box::new(record)),
+    };
+    if told.is_ok() {
+        *told = tell(output, &reply);
+    }
+}
+
+/// The data of a case: what is given, else what its fill makes.
+fn inputs(repro: &Repro, data: Option<&DataPatch>) -> Result<Inputs> {
+    match data {
+        Some(patch) => patch.apply(&repro.problem, repro.fill),
+        None => Ok(Inputs::generate(&repro.problem, repro.fill)),
+    }
+}
+
+fn bits(tensor: &Tensor) -> Vec<u64> {
+    (0..tensor.len()).map(|i| tensor.bits(i)).collect()
 }
 
 fn tell(output: &mut dyn Write, reply: &Reply) -> Result<()> {

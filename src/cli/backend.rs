@@ -73,6 +73,8 @@ enum Choice {
     Host,
 }
 
+const HOST_BY_DEFAULT: &str = "no usable cuDNN here ('convfuzz doctor' says why): using the host backend, which tests software algorithms";
+
 impl From<&CudnnArgs> for CudnnOptions {
     fn from(args: &CudnnArgs) -> Self {
         CudnnOptions {
@@ -130,11 +132,20 @@ impl BackendArgs {
         let spec = self.spec()?;
         let backend = open::open(&spec)?;
         if spec.kind == BackendKind::Auto && backend.combination().backend == "host" {
-            terminal.note(
-                "no usable cuDNN here ('convfuzz doctor' says why): using the host backend, which tests software algorithms",
-            );
+            terminal.note(HOST_BY_DEFAULT);
         }
         Ok(backend)
+    }
+
+    /// The backend for another process to open, `auto` decided; says so when it
+    /// is only the host backend by default.
+    pub fn chosen(&self, terminal: &Terminal) -> Result<BackendSpec> {
+        let spec = self.spec()?;
+        let kind = open::resolve(&spec);
+        if spec.kind == BackendKind::Auto && kind == BackendKind::Host {
+            terminal.note(HOST_BY_DEFAULT);
+        }
+        Ok(BackendSpec { kind, ..spec })
     }
 }
 

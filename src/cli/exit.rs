@@ -15,6 +15,10 @@ pub enum Exit {
     Usage,
     /// The machine lacks something, or results cannot be written.
     Environment,
+    /// Some runs of one and the same trial fail, others do not.
+    Flaky,
+    /// Of a nightly run: findings are open, all of them known before.
+    KnownOnly,
     /// A bug of convfuzz.
     Bug,
     /// The user stopped it.
@@ -23,11 +27,13 @@ pub enum Exit {
 
 impl Exit {
     /// All of them, by code.
-    pub const ALL: [Exit; 6] = [
+    pub const ALL: [Exit; 8] = [
         Exit::Clean,
         Exit::Failures,
         Exit::Usage,
         Exit::Environment,
+        Exit::Flaky,
+        Exit::KnownOnly,
         Exit::Bug,
         Exit::Interrupted,
     ];
@@ -39,6 +45,8 @@ impl Exit {
             Exit::Failures => 1,
             Exit::Usage => 2,
             Exit::Environment => 3,
+            Exit::Flaky => 4,
+            Exit::KnownOnly => 5,
             // EX_SOFTWARE of sysexits.h.
             Exit::Bug => 70,
             // 128 + SIGINT, as shells report it.
@@ -55,6 +63,8 @@ impl Exit {
             Exit::Environment => {
                 "environment: no usable library or GPU, or the results cannot be written"
             }
+            Exit::Flaky => "flaky: some runs of the trial failed, others did not",
+            Exit::KnownOnly => "nightly: nothing new, but known findings are open",
             Exit::Bug => "a bug of convfuzz",
             Exit::Interrupted => "interrupted; what was done is written",
         }
@@ -109,6 +119,6 @@ mod tests {
             .lines()
             .filter_map(|line| line.split_whitespace().next()?.parse::<u8>().ok())
             .collect();
-        assert_eq!(codes, [0, 1, 2, 3, 70, 130]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 70, 130]);
     }
 }

@@ -10,11 +10,13 @@ use jiff::SignedDuration;
 use serde::Serialize;
 
 use crate::backend::Combination;
+use crate::campaign::shard::Shard;
 use crate::campaign::{self, Plan, Sink};
 use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt;
+use crate::cli::minimize::{Bundled, MinimizeArgs};
 use crate::cli::progress::{Budget, Progress};
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
@@ -66,6 +68,11 @@ pub struct Fuzz {
     /// Further runs of each candidate, compared bit for bit
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeats: u32,
+    #[command(flatten)]
+    minimize: MinimizeArgs,
+    /// Run shard I of N only: the cases whose number modulo N is I, counted from 0
+    #[arg(long, value_name = "I/N", default_value_t, hide_default_value = true)]
+    shard: Shard,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -126,6 +133,7 @@ Examples:
   convfuzz fuzz                                     200 cases on whatever is here
   convfuzz fuzz --time 8h --out results/nightly
   convfuzz fuzz --cases 50 --seed 7 --dtype fp16,bf16 --dims 3
+  convfuzz fuzz --cases 5000 --seed 7 --shard 2/8   the third eighth of it
   convfuzz fuzz --fault tap_dropped --cases 20      a planted fault must be caught";
 
 /// What `--json` prints.
@@ -141,6 +149,7 @@ struct Report<'a> {
     quarantined: &'a [String],
     summary: &'a Summary,
     findings: Vec<FindingEntry>,
+    minimized: &'a [Bundled],
 }
 
 /// One fault, however many trials showed it.
@@ -170,10 +179,15 @@ impl Fuzz {
         let ran = campaign::run(&plan, &mut recorder, &stop);
         let interrupted = stop.load(Ordering::SeqCst);
         let ended = recorder.finish(ran, interrupted)?;
+        let bundles = self
+            .minimize
+            .run(&ended.findings, &plan, &ended.folder, &stop, terminal)?;
         if self.json {
-            terminal.json(&ended.report(plan.seed, interrupted, &combination))?;
+            let report = ended.report(plan.seed, interrupted, &combination, &bundles);
+            terminal.json(&report)?;
         } else {
             ended.print(terminal, plan.seed, interrupted)?;
+            bundles.iter().try_for_each(|b| terminal.print(&b.text()))?;
         }
         Ok(match (interrupted, ended.summary.tally.bad()) {
             (true, _) => Exit::Interrupted,
@@ -194,6 +208,7 @@ impl Fuzz {
             repeats: self.repeats,
             outputs: TrialOptions::default().outputs,
             regressions: self.regressions(),
+            shard: self.shard,
             program: None,
         })
     }
@@ -228,7 +243,13 @@ impl Fuzz {
         };
         let budget = match (plan.cases, plan.time) {
             (None, Some(time)) => Budget::Time(time),
-            (cases, _) => Budget::Cases(cases.unwrap_or(DEFAULT_CASES)),
+            (cases, _) => {
+                let cases = cases.unwrap_or(DEFAULT_CASES);
+                Budget::Cases(
+                    plan.shard
+                        .share(0, i64::try_from(cases).unwrap_or(i64::MAX)),
+                )
+            }
         };
         Ok(Recorder {
             folder: Folder::create(&path, environment)?,
@@ -325,6 +346,7 @@ impl Ended {
         seed: u64,
         interrupted: bool,
         combination: &'a Combination,
+        minimized: &'a [Bundled],
     ) -> Report<'a> {
         Report {
             seed,
@@ -337,6 +359,7 @@ impl Ended {
             quarantined: &self.campaign.quarantined,
             summary: &self.summary,
             findings: self.findings.iter().map(FindingEntry::new).collect(),
+            minimized,
         }
     }
 
@@ -434,7 +457,7 @@ fn direction(text: &str) -> std::result::Result<Direction, String> {
 }
 
 /// A positive duration in the friendly form of jiff: `90s`, `10m`, `1h30m`.
-fn duration(text: &str) -> std::result::Result<Duration, String> {
+pub fn duration(text: &str) -> std::result::Result<Duration, String> {
     let parsed: SignedDuration = text
         .parse()
         .map_err(|_| format!("'{text}' is not a duration such as 90s, 10m or 1h30m"))?;

@@ -10,15 +10,21 @@ use crate::error::Result;
 pub mod backend;
 pub mod bundle;
 pub mod doctor;
+pub mod dossier;
 pub mod examine;
 pub mod exit;
 pub mod fuzz;
 pub mod interrupt;
 pub mod list;
 pub mod means;
+pub mod minimize;
+pub mod nightly;
 pub mod panics;
 pub mod progress;
+pub mod repro;
 pub mod run;
+pub mod shrink;
+mod soundness;
 pub mod terminal;
 pub mod worker;
 
@@ -65,11 +71,14 @@ struct Global {
 #[derive(Debug, Subcommand)]
 enum Command {
     Fuzz(fuzz::Fuzz),
+    Nightly(nightly::Nightly),
     Run(run::Run),
     List(list::List),
     Doctor(doctor::Doctor),
     #[command(name = "bundle")]
     Bundle(bundle::MakeBundle),
+    Shrink(shrink::Shrink),
+    Repro(repro::Again),
     Examine(examine::Examine),
     #[command(hide = true)]
     Worker(worker::Worker),
@@ -96,10 +105,13 @@ impl Command {
     fn execute(self, terminal: &Terminal) -> Result<Exit> {
         match self {
             Command::Fuzz(command) => command.execute(terminal),
+            Command::Nightly(command) => command.execute(terminal),
             Command::Run(command) => command.execute(terminal),
             Command::List(command) => command.execute(terminal),
             Command::Doctor(command) => command.execute(terminal),
             Command::Bundle(command) => command.execute(terminal),
+            Command::Shrink(command) => command.execute(terminal),
+            Command::Repro(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
             Command::Worker(command) => command.execute(),
         }

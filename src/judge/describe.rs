@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::oracle::{Class, Output};
 use crate::outcome::{MemoryFault, MemoryFaultKind, Repeat};
 use crate::problem::ConvProblem;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, index_text};
 
 /// The correctly rounded value, for a reader; NaN or infinity where right.
 pub fn expected(output: &Output, dtype: DType) -> f64 {
@@ -45,19 +45,7 @@ pub fn mismatch(case: Case<'_>, summary: &Summary, result: &Tensor) -> String {
 
 /// A logical offset of the result tensor as indices: `[n,k,h,w]`.
 pub fn place(problem: &ConvProblem, index: usize) -> String {
-    let dims = problem.dims(problem.direction.result());
-    let mut rest = index;
-    let mut at: Vec<String> = dims
-        .iter()
-        .rev()
-        .map(|&size| {
-            let i = rest % size;
-            rest /= size;
-            i.to_string()
-        })
-        .collect();
-    at.reverse();
-    format!("[{}]", at.join(","))
+    index_text(&problem.dims(problem.direction.result()), index)
 }
 
 /// The failure kind of memory damage.

@@ -8,7 +8,7 @@
 
 use crate::bound::Bounds;
 use crate::fill::{Inputs, Regime};
-use crate::oracle::Reference;
+use crate::oracle::{Reference, Tally};
 use crate::outcome::{Observation, Outcome, Repeat};
 use crate::tensor::Tensor;
 
@@ -63,8 +63,8 @@ pub struct Judgement {
     pub max_ratio: Option<f64>,
     /// The output with the largest ratio, wrong ones first.
     pub worst: Option<Worst>,
-    /// Outputs whose verdict needed the arbiter.
-    pub arbitrated: u64,
+    /// How the judged outputs were decided.
+    pub decided: Tally,
     /// Root mean square error against root mean square S: what peers are
     /// compared by.
     pub spread: Option<f64>,
@@ -141,7 +141,7 @@ fn unjudged(verdict: Verdict, detail: &str) -> Judgement {
         max_ulp: None,
         max_ratio: None,
         worst: None,
-        arbitrated: 0,
+        decided: Tally::default(),
         spread: None,
         mean_error: None,
     }
@@ -182,7 +182,7 @@ fn judge_observation(
         max_ulp: summary.max_ulp,
         max_ratio: summary.max_ratio,
         worst: summary.worst,
-        arbitrated: summary.arbitrated,
+        decided: summary.decided,
         spread: summary.spread(),
         mean_error: summary.mean_error(),
     }

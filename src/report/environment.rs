@@ -44,13 +44,25 @@ pub enum Ending {
     Error,
 }
 
+/// Operating system, kernel release and processor architecture.
+pub fn system() -> String {
+    let uname = rustix::system::uname();
+    let word = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
+    format!(
+        "{} {} {}",
+        word(uname.sysname()),
+        word(uname.release()),
+        word(uname.machine())
+    )
+}
+
 impl Environment {
     /// The environment of a run that starts now.
     pub fn starting(combination: Combination, seed: u64, options: serde_json::Value) -> Self {
         Environment {
             schema: record::SCHEMA,
             combination,
-            system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
+            system: system(),
             seed,
             command: command_line(),
             options,

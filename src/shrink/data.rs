@@ -19,12 +19,40 @@ use crate::tensor::Tensor;
 #[serde(deny_unknown_fields)]
 pub struct DataPatch {
     /// Of the first operand.
+    #[serde(with = "elements")]
     pub first: Vec<(usize, f64)>,
     /// Of the second operand.
+    #[serde(with = "elements")]
     pub second: Vec<(usize, f64)>,
     /// Of the previous contents of the result; read only when beta ≠ 0.
-    #[serde(default)]
+    #[serde(default, with = "elements", skip_serializing_if = "Vec::is_empty")]
     pub prior: Vec<(usize, f64)>,
+}
+
+/// The serde form of elements: pairs of offset and value, the latter as text
+/// where JSON has no number for it.
+mod elements {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use crate::record::measured;
+
+    #[derive(Serialize, Deserialize)]
+    struct Value(#[serde(with = "measured")] Option<f64>);
+
+    pub fn serialize<S: Serializer>(list: &[(usize, f64)], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(
+            list.iter()
+                .map(|&(offset, value)| (offset, Value(Some(value)))),
+        )
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(usize, f64)>, D::Error> {
+        let list = Vec::<(usize, Value)>::deserialize(from)?;
+        let pairs = list
+            .into_iter()
+            .map(|(offset, value)| (offset, value.0.unwrap_or(f64::NAN)));
+        Ok(pairs.collect())
+    }
 }
 
 impl DataPatch {

@@ -87,6 +87,27 @@ fn run_case_overflow_inside_transforms_is_no_failure() {
     }
 }
 
+#[test]
+fn run_case_records_how_outputs_were_decided() {
+    let decided = |line: &str| {
+        let records = records(line, None);
+        let ran: Vec<_> = records.iter().filter(|r| r.judged.is_some()).collect();
+        assert!(!ran.is_empty());
+        for record in &ran {
+            let paths = [record.exact, record.certified, record.arbitrated];
+            let sum: u64 = paths.into_iter().map(Option::unwrap).sum();
+            assert_eq!(Some(sum), record.judged, "{record:?}");
+        }
+        // Two random outputs of the case, beside the worst of each trial.
+        let audited: u64 = ran.iter().filter_map(|r| r.audited).sum();
+        (ran[0].exact, ran[0].certified, audited - ran.len() as u64)
+    };
+    let half = "fwd c=8 k=8 in=9x9 ker=3x3 type=fp16 fill=normal:1";
+    assert_eq!(decided(half), (Some(392), Some(0), 2));
+    let single = "fwd c=8 k=8 in=9x9 ker=3x3 fill=normal:1";
+    assert_eq!(decided(single), (Some(0), Some(392), 2));
+}
+
 /// One output in a hundred is judged. Of seeds whose sample has none of the
 /// wrong outputs, only the other form of the case can tell.
 #[test]
@@ -169,6 +190,7 @@ fn run_case_candidates_together_and_alone_have_the_same_figures() {
             let mut alone = records(&together.repro, None).remove(0);
             for record in [&mut together, &mut alone] {
                 (record.library_ms, record.own_ms) = (None, None);
+                record.audited = None;
                 record.suspect = false;
             }
             assert_eq!(format!("{together:?}"), format!("{alone:?}"));

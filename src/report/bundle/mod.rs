@@ -4,7 +4,10 @@
 //! | file | holds |
 //! |---|---|
 //! | `case.toml` | the trial, re-runnable by convfuzz |
+//! | `report.md` | a page for the vendor: what, where, how to reproduce, when, why |
 //! | `repro.cpp` | a program against cuDNN alone; exit code 1 when the fault shows |
+//! | `repro.py` | the same in Python with NumPy, no compiler needed |
+//! | `cudnn.log` | cuDNN's own log of the failing trial |
 //! | `x.npy` `w.npy` `y.npy` | the operands (two of the three), bit for bit |
 //! | `y_expected.npy` | exact values, rounded to double; named so for every direction |
 //! | `y_bound.npy` | how far a right answer may be from the exact value |
@@ -18,19 +21,29 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use npyz::WriterBuilder;
-use serde::{Deserialize, Serialize};
 
 use crate::backend::Combination;
 use crate::candidate::{Candidate, Repro};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
+use crate::minimize::Minimized;
+use crate::shrink::Rate;
+use crate::shrink::data::DataPatch;
 use crate::tensor::Tensor;
 
+mod case;
+mod page;
 mod program;
+mod python;
+
+pub use case::CaseFile;
 
 /// Version of the bundle's layout and of `case.toml`.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
+
+/// File name of cuDNN's log.
+pub const LOG: &str = "cudnn.log";
 
 /// Everything a bundle is made from.
 #[derive(Clone, Debug)]
@@ -50,20 +63,19 @@ pub struct Bundle<'a> {
     pub bound: &'a [f64],
     /// What the library returned.
     pub actual: &'a Tensor,
-}
-
-/// `case.toml`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CaseFile {
-    /// [`SCHEMA`].
-    pub schema: u32,
-    /// The repro line.
-    pub repro: String,
-    /// What is wrong, in words.
-    pub detail: String,
-    /// What it was seen on.
-    pub combination: Combination,
+    /// Whether the candidate says that two runs may differ.
+    pub nondeterministic: bool,
+    /// How it fails, as [`crate::finding::failure_class`] says it; empty when it
+    /// does not.
+    pub class: &'a str,
+    /// Notes the candidate declares, heuristics' ranks among them.
+    pub notes: &'a str,
+    /// Data that stands for the fill.
+    pub data: Option<&'a DataPatch>,
+    /// What is known of the finding, where it was minimised.
+    pub minimized: Option<&'a Minimized>,
+    /// What explains the result, in words.
+    pub attribution: Option<&'a str>,
 }
 
 impl Bundle<'_> {
@@ -76,7 +88,7 @@ impl Bundle<'_> {
 
     fn write_files(&self, folder: &Path) -> io::Result<()> {
         fs::create_dir_all(folder)?;
-        fs::write(folder.join("case.toml"), self.case_file())?;
+        fs::write(folder.join("case.toml"), self.case_file().text())?;
         let [first, second] = self.repro.problem.direction.operands();
         write_tensor(&folder.join(npy_name(first.name())), &self.inputs.first)?;
         write_tensor(&folder.join(npy_name(second.name())), &self.inputs.second)?;
@@ -87,40 +99,38 @@ impl Bundle<'_> {
         let dims = self.actual.dims();
         write_doubles(&folder.join("y_expected.npy"), dims, self.expected)?;
         write_doubles(&folder.join("y_bound.npy"), dims, self.bound)?;
-        if !matches!(self.repro.via, Some(Candidate::Host { .. }) | None) {
+        if self.is_of_cudnn() {
             fs::write(folder.join("repro.cpp"), program::render(self))?;
+            fs::write(folder.join("repro.py"), python::render(self))?;
         }
-        Ok(())
+        let has_log = folder.join(LOG).exists();
+        fs::write(folder.join("report.md"), page::render(self, has_log))
     }
 
-    fn case_file(&self) -> String {
-        let case = CaseFile {
+    fn is_of_cudnn(&self) -> bool {
+        !matches!(self.repro.via, Some(Candidate::Host { .. }) | None)
+    }
+
+    fn rate(&self) -> Option<Rate> {
+        self.minimized.map(|m| m.rate)
+    }
+
+    fn case_file(&self) -> CaseFile {
+        CaseFile {
             schema: SCHEMA,
             repro: self.repro.to_string(),
+            class: self.class.to_owned(),
             detail: self.detail.to_owned(),
+            rate: self.rate(),
+            found_as: self.minimized.map(|m| m.start.to_string()),
+            trigger: self
+                .minimized
+                .and_then(|m| m.trigger.as_ref())
+                .map(ToString::to_string),
+            attribution: self.attribution.map(str::to_owned),
             combination: self.combination.clone(),
-        };
-        toml::to_string(&case).expect("plain strings and numbers serialise")
-    }
-}
-
-impl CaseFile {
-    /// Reads `case.toml`; errors name the file and what is wrong in it.
-    pub fn read(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path)
-            .map_err(|e| Error::usage(format!("cannot read {}", path.display())).with_source(e))?;
-        let case: CaseFile = toml::from_str(&text).map_err(|e| {
-            Error::usage(format!("{} is not a case file", path.display())).with_source(e)
-        })?;
-        if case.schema != SCHEMA {
-            return Err(Error::usage(format!(
-                "{} has schema {}, this convfuzz reads schema {SCHEMA}: use the convfuzz that wrote it ({})",
-                path.display(),
-                case.schema,
-                case.combination.convfuzz
-            )));
+            data: self.data.cloned(),
         }
-        Ok(case)
     }
 }
 
@@ -130,29 +140,37 @@ fn npy_name(tensor: &str) -> String {
 }
 
 fn write_tensor(path: &Path, tensor: &Tensor) -> io::Result<()> {
+    fs::write(path, tensor_file(tensor)?)
+}
+
+/// A tensor as the bytes of a .npy file.
+fn tensor_file(tensor: &Tensor) -> io::Result<Vec<u8>> {
     let descr = match tensor.dtype() {
         DType::Fp16 => "<f2",
         DType::Bf16 => "<u2",
         DType::Fp32 => "<f4",
         DType::Fp64 => "<f8",
     };
-    write_npy(path, descr, tensor.dims(), tensor.bytes())
+    npy(descr, tensor.dims(), tensor.bytes())
 }
 
 fn write_doubles(path: &Path, dims: &[usize], values: &[f64]) -> io::Result<()> {
-    write_npy(path, "<f8", dims, bytemuck::cast_slice(values))
+    fs::write(path, npy("<f8", dims, bytemuck::cast_slice(values))?)
 }
 
-/// Writes raw little-endian bytes under a .npy header, so that bit patterns,
-/// NaN payloads included, arrive unchanged.
-fn write_npy(path: &Path, descr: &str, dims: &[usize], bytes: &[u8]) -> io::Result<()> {
+/// Raw little-endian bytes under a .npy header, so that bit patterns, NaN
+/// payloads included, arrive unchanged.
+fn npy(descr: &str, dims: &[usize], bytes: &[u8]) -> io::Result<Vec<u8>> {
     let dtype: npyz::TypeStr = descr.parse().expect("a constant type string");
     let shape: Vec<u64> = dims.iter().map(|&d| d as u64).collect();
     let mut file = npyz::WriteOptions::new_header_only()
         .dtype(npyz::DType::Plain(dtype))
         .shape(&shape)
-        .writer(io::BufWriter::new(fs::File::create(path)?))
+        .writer(Vec::new())
         .write_header_only()?;
     file.write_all(bytes)?;
-    file.flush()
+    Ok(file)
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,16 +16,21 @@ const INLINE_ELEMENTS: usize = 4096;
 
 /// Renders the program of a bundle whose candidate is one of cuDNN's.
 pub fn render(bundle: &Bundle<'_>) -> String {
-    let mut environment = Environment::new();
-    environment.set_undefined_behavior(UndefinedBehavior::Strict);
-    let mut program = environment
+    let mut program = environment()
         .render_str(TEMPLATE, values(bundle))
         .expect("the template is constant and a test renders both of its forms");
     program.push('\n');
     program
 }
 
-fn values(bundle: &Bundle<'_>) -> Value {
+/// For templates in which every name must be known.
+pub(super) fn environment() -> Environment<'static> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(UndefinedBehavior::Strict);
+    environment
+}
+
+pub(super) fn values(bundle: &Bundle<'_>) -> Value {
     let problem = lifted(&bundle.repro.problem);
     let [first, second] = problem.direction.operands();
     let result = problem.direction.result();
@@ -44,6 +49,7 @@ fn values(bundle: &Bundle<'_>) -> Value {
         x_tensor => variable(&problem, Role::X),
         w_tensor => variable(&problem, Role::W),
         y_tensor => variable(&problem, Role::Y),
+        nondeterministic => bundle.nondeterministic,
         has_prior => bundle.inputs.prior.is_some(),
         arrays => arrays(bundle),
         compute => data_type(problem.compute.dtype()),
@@ -66,7 +72,7 @@ fn values(bundle: &Bundle<'_>) -> Value {
 
 /// cuDNN has no 1D convolutions: like the backend, the program runs them as 2D
 /// ones of height 1. Logical offsets do not change.
-fn lifted(problem: &ConvProblem) -> ConvProblem {
+pub(super) fn lifted(problem: &ConvProblem) -> ConvProblem {
     let mut problem = problem.clone();
     if problem.rank() == 1 {
         for (list, filler) in [
@@ -253,26 +259,11 @@ fn list(values: &[usize]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::with_bundle;
     use super::*;
-    use crate::backend::Combination;
-    use crate::candidate::Repro;
-    use crate::fill::Inputs;
 
     fn rendered(line: &str) -> String {
-        let repro: Repro = line.parse().unwrap();
-        let inputs = Inputs::generate(&repro.problem, repro.fill);
-        let dims = repro.problem.dims(repro.problem.direction.result());
-        let outputs: usize = dims.iter().product();
-        let actual = Tensor::from_fn(repro.problem.result_type(), &dims, |i| i as f64);
-        render(&Bundle {
-            repro: &repro,
-            combination: &Combination::default(),
-            detail: "",
-            inputs: &inputs,
-            expected: &vec![1.5; outputs],
-            bound: &vec![0.0; outputs],
-            actual: &actual,
-        })
+        with_bundle(line, render)
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! by features that look over all dimensions, such as the largest stride. Where
 //! that is not enough, the check says so.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::{Serialize, Serializer};
@@ -32,7 +33,7 @@ mod tests;
 
 pub use clause::{Clause, Test};
 pub use feature::{Feature, Value};
-use pool::Pool;
+use pool::{Case, Pool};
 use propose::Proposer;
 
 /// How much is tried.
@@ -122,6 +123,23 @@ fn ratio(part: u32, whole: u32) -> Option<f64> {
     (whole > 0).then(|| f64::from(part) / f64::from(whole))
 }
 
+/// What a run of a case showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen<C> {
+    /// It fails this way.
+    Fails(C),
+    /// It does not fail.
+    Passes,
+    /// It cannot be run, which says nothing of the fault.
+    Refused,
+}
+
+impl<C> From<Option<C>> for Seen<C> {
+    fn from(class: Option<C>) -> Self {
+        class.map_or(Seen::Passes, Seen::Fails)
+    }
+}
+
 /// Infers the condition under which cases like `minimum` fail; `None` when
 /// `minimum` itself does not. `known` are further cases that failed the same
 /// way, such as the start of the shrinking.
@@ -131,11 +149,33 @@ pub fn infer<C: PartialEq>(
     effort: &Effort,
     predicate: &mut Predicate<'_, Repro, C>,
 ) -> Result<Option<Trigger>> {
+    infer_among(minimum, known, effort, &mut |r| {
+        predicate(r).map(Seen::from)
+    })
+}
+
+/// As [`infer`], among the cases that can be run: the condition is not to tell
+/// which cases a candidate refuses.
+pub fn infer_among<C: PartialEq>(
+    minimum: &Repro,
+    known: &[Repro],
+    effort: &Effort,
+    predicate: &mut dyn FnMut(&Repro) -> Result<Seen<C>>,
+) -> Result<Option<Trigger>> {
     let options = Options {
         max_trials: effort.max_trials,
         ..Options::default()
     };
-    let Some(trier) = Trier::start(minimum, &options, predicate)? else {
+    let refused = Cell::new(false);
+    let mut classes = |repro: &Repro| {
+        let seen = predicate(repro)?;
+        refused.set(matches!(seen, Seen::Refused));
+        Ok(match seen {
+            Seen::Fails(class) => Some(class),
+            Seen::Passes | Seen::Refused => None,
+        })
+    };
+    let Some(trier) = Trier::start(minimum, &options, &mut classes)? else {
         return Ok(None);
     };
     let mut search = Search {
@@ -144,6 +184,7 @@ pub fn infer<C: PartialEq>(
         pool: Pool::new(minimum),
         minimum,
         hypothesis: Vec::new(),
+        refused: &refused,
     };
     search.pool.add(minimum, true);
     for repro in known {
@@ -168,20 +209,35 @@ const CHOICE: usize = 8;
 /// Times that a check which found errors is followed by more learning.
 const LESSONS: u32 = 3;
 
+/// A clause that no more than one in so many passing cases speaks for is noise.
+const NOISE_SHARE: usize = 100;
+
 struct Search<'a, 'p, C> {
     trier: Trier<'a, 'p, Repro, C>,
     proposer: Proposer,
     pool: Pool,
     minimum: &'a Repro,
     hypothesis: Vec<Clause>,
+    /// Whether the latest run was refused.
+    refused: &'a Cell<bool>,
 }
 
 impl<C: PartialEq> Search<'_, '_, C> {
-    /// Runs a case and remembers it: whether it fails, `None` out of budget.
+    /// Runs a case and remembers it: whether it fails, `None` when it is refused
+    /// or the budget ends.
     fn run(&mut self, repro: &Repro) -> Result<Option<bool>> {
-        let fails = self.trier.fails(repro)?;
+        let fails = self.decide(repro)?;
         if let Some(fails) = fails {
             self.pool.add(repro, fails);
+        }
+        Ok(fails)
+    }
+
+    fn decide(&mut self, repro: &Repro) -> Result<Option<bool>> {
+        let fails = self.trier.fails(repro)?;
+        if fails.is_some() && self.refused.get() {
+            self.pool.void(repro);
+            return Ok(None);
         }
         Ok(fails)
     }
@@ -195,11 +251,33 @@ impl<C: PartialEq> Search<'_, '_, C> {
             let surprises = self.round()?;
             if self.trier.exhausted {
                 self.hypothesis = clause::cover(&self.pool);
+                self.drop_noise();
                 return Ok(false);
             }
             quiet = if surprises == 0 { quiet + 1 } else { 0 };
         }
+        self.drop_noise();
         Ok(true)
+    }
+
+    /// Drops clauses that rest on next to nothing: data that happens not to
+    /// show a fault makes a few cases pass that should not.
+    fn drop_noise(&mut self) {
+        let passing = self.pool.passing().count();
+        let least = (passing / NOISE_SHARE).max(1);
+        loop {
+            let support = |at: usize| {
+                let alone = |c: &&Case| self.is(Wanted::Violating(at), &c.repro);
+                self.pool.passing().filter(alone).count()
+            };
+            let weakest = (0..self.hypothesis.len()).map(|at| (support(at), at)).min();
+            match weakest {
+                Some((support, at)) if support <= least && passing > least => {
+                    self.hypothesis.remove(at);
+                }
+                _ => return,
+            }
+        }
     }
 
     /// Tries to break the hypothesis; the number of wrong predictions.
@@ -327,8 +405,11 @@ impl<C: PartialEq> Search<'_, '_, C> {
         let mut seen = Vec::new();
         for number in 0..cases {
             let repro = self.unseen(number % 2 == 0)?;
-            let Some(fails) = self.trier.fails(&repro)? else {
-                break;
+            let Some(fails) = self.decide(&repro)? else {
+                if self.trier.exhausted {
+                    break;
+                }
+                continue;
             };
             let predicted = self.predict(&repro);
             *match (predicted, fails) {
@@ -392,6 +473,12 @@ impl Trigger {
     /// Whether `repro` is predicted to fail.
     pub fn holds(&self, repro: &Repro) -> bool {
         self.clauses.iter().all(|e| e.clause.holds(repro))
+    }
+
+    /// Whether the check bears it out: at least four in five of what it predicts
+    /// to fail did, and of what failed was predicted.
+    pub fn is_credible(&self) -> bool {
+        self.check.precision() >= Some(0.8) && self.check.recall() >= Some(0.8)
     }
 
     /// Number of cases of the final check.

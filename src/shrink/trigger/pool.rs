@@ -54,6 +54,11 @@ impl Pool {
         });
     }
 
+    /// Remembers a case that says nothing.
+    pub(super) fn void(&mut self, repro: &Repro) {
+        self.seen.insert(repro.clone());
+    }
+
     pub(super) fn has(&self, repro: &Repro) -> bool {
         self.seen.contains(repro)
     }

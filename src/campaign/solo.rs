@@ -1,0 +1,154 @@
+//! One trial at a time in a worker process: for shrinking, replaying and
+//! bundling, where the next trial depends on the last and any may end its
+//! process.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::child::{Heard, Worker, failure};
+use super::protocol::{Observed, Reply, Request};
+use super::{broken, own_program};
+use crate::backend::Combination;
+use crate::backend::open::BackendSpec;
+use crate::candidate::Repro;
+use crate::error::{Error, Result};
+use crate::judge::Verdict;
+use crate::record::TrialRecord;
+use crate::shrink::data::DataPatch;
+
+/// How trials are run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Terms {
+    /// The backend.
+    pub backend: BackendSpec,
+    /// Longest time for one trial.
+    pub timeout: Duration,
+    /// Further runs of each trial, compared bit for bit.
+    pub repeats: u32,
+    /// Most outputs judged per trial.
+    pub outputs: usize,
+    /// The convfuzz that the worker runs; this program when absent.
+    pub program: Option<PathBuf>,
+    /// File for cuDNN's own log of what it was asked.
+    pub log: Option<PathBuf>,
+}
+
+/// A worker of one's own, replaced when a trial ends it.
+pub struct Solo {
+    terms: Terms,
+    worker: Option<Worker>,
+    combination: Combination,
+}
+
+/// How a request ended.
+struct Ended {
+    record: Option<TrialRecord>,
+    observed: Option<Observed>,
+}
+
+impl Solo {
+    /// Starts the worker and opens its backend.
+    pub fn start(terms: Terms) -> Result<Self> {
+        let mut solo = Solo {
+            terms,
+            worker: None,
+            combination: Combination::default(),
+        };
+        solo.combination = solo.worker()?.combination.clone();
+        Ok(solo)
+    }
+
+    /// What trials run on.
+    pub fn combination(&self) -> &Combination {
+        &self.combination
+    }
+
+    /// Runs one trial, on `data` where that stands for the fill. A worker that
+    /// dies or hangs is a verdict, not an error.
+    pub fn trial(&mut self, repro: &Repro, data: Option<&DataPatch>) -> Result<TrialRecord> {
+        let request = Request::Trial {
+            repro: repro.to_string(),
+            data: data.cloned(),
+        };
+        let ended = self.request(repro, &request)?;
+        ended
+            .record
+            .ok_or_else(|| Error::internal("a worker gave no record of a trial"))
+    }
+
+    /// Runs one trial for what comes out of it; `None` when it ends its worker.
+    pub fn observe(&mut self, repro: &Repro, data: Option<&DataPatch>) -> Result<Option<Observed>> {
+        let request = Request::Observe {
+            repro: repro.to_string(),
+            data: data.cloned(),
+        };
+        Ok(self.request(repro, &request)?.observed)
+    }
+
+    fn request(&mut self, repro: &Repro, request: &Request) -> Result<Ended> {
+        if repro.via.is_none() {
+            return Err(Error::usage(
+                "one candidate is run alone: add via= to the line, as 'convfuzz list' names it",
+            ));
+        }
+        let timeout = self.terms.timeout;
+        let worker = self.worker()?;
+        worker.ask(request);
+        let mut ended = Ended {
+            record: None,
+            observed: None,
+        };
+        let (verdict, how) = loop {
+            match worker.hear(timeout) {
+                Heard::Reply(Reply::Starting(_) | Reply::Judged(_)) => {}
+                Heard::Reply(Reply::Record(record)) => ended.record = Some(*record),
+                Heard::Reply(Reply::Observed(observed)) => ended.observed = Some(*observed),
+                Heard::Reply(Reply::Done) => return Ok(ended),
+                Heard::Reply(Reply::Failed { code: 3, message }) => {
+                    break (Verdict::Crashed, message);
+                }
+                Heard::Reply(Reply::Failed { code, message }) => {
+                    return Err(failure(code, message));
+                }
+                Heard::Reply(Reply::Ready(_)) => {
+                    return Err(Error::internal("a worker spoke out of turn"));
+                }
+                Heard::Died(how) => break (Verdict::Crashed, how),
+                Heard::Silent => {
+                    let limit = timeout.as_secs_f64();
+                    break (
+                        Verdict::TimedOut,
+                        format!("no end within {limit} s; killed"),
+                    );
+                }
+            }
+        };
+        self.worker = None;
+        ended.record = Some(broken(repro, verdict, &how));
+        Ok(ended)
+    }
+
+    fn worker(&mut self) -> Result<&mut Worker> {
+        if self.worker.is_none() {
+            let program = own_program(self.terms.program.as_deref())?;
+            let setup = Request::Setup {
+                backend: self.terms.backend.clone(),
+                repeats: self.terms.repeats,
+                outputs: self.terms.outputs,
+            };
+            let variables = self.terms.log.as_deref().map(log_variables);
+            let variables = variables.unwrap_or_default();
+            self.worker = Some(Worker::start_with(&program, &setup, &variables)?);
+        }
+        Ok(self.worker.as_mut().expect("just made sure"))
+    }
+}
+
+/// What makes cuDNN log every call to `file`: names of versions 8 and 9.
+fn log_variables(file: &Path) -> Vec<(&'static str, PathBuf)> {
+    vec![
+        ("CUDNN_LOGLEVEL_DBG", PathBuf::from("3")),
+        ("CUDNN_LOGINFO_DBG", PathBuf::from("1")),
+        ("CUDNN_LOGDEST_DBG", file.to_owned()),
+    ]
+}

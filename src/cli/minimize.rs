@@ -1,0 +1,299 @@
+//! The findings of a run, each brought down to its simplest trial and bundled.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::campaign::Plan;
+use crate::campaign::solo::{Solo, Terms};
+use crate::cli::dossier::Dossier;
+use crate::cli::terminal::Terminal;
+use crate::error::{Error, Result};
+use crate::finding::{Finding, Findings};
+use crate::minimize::{Minimized, Options, minimize};
+use crate::shrink::Rate;
+
+/// How many findings are looked into.
+#[derive(Args, Clone, Debug)]
+pub struct MinimizeArgs {
+    /// Shrink, explain and bundle so many findings at the end; 0 for none
+    #[arg(
+        long = "minimize",
+        value_name = "N",
+        default_value_t = 20,
+        help_heading = "Findings"
+    )]
+    findings: usize,
+}
+
+/// What became of one finding, or of several that turned out to be the same.
+#[derive(Clone, Debug, Serialize)]
+pub struct Bundled {
+    /// Ids of the findings.
+    pub findings: Vec<String>,
+    /// Their signatures.
+    pub signatures: Vec<String>,
+    /// The simplest trial; the one found, where it did not fail again.
+    pub repro: String,
+    /// How it fails; `None` when it did not fail again by itself.
+    pub class: Option<String>,
+    /// Failures among the last runs.
+    pub rate: Option<Rate>,
+    /// The condition under which it fails.
+    pub trigger: Option<String>,
+    /// Whether fresh cases bear the condition out.
+    pub credible: bool,
+    /// Share of cases predicted to fail that did, on fresh cases.
+    pub precision: Option<f64>,
+    /// Share of failing cases that were predicted.
+    pub recall: Option<f64>,
+    /// What is wrong, in words.
+    pub detail: Option<String>,
+    /// The bundle's folder.
+    pub bundle: Option<PathBuf>,
+}
+
+/// Folder of the bundles in a results folder, and their index.
+const FOLDER: &str = "findings";
+
+impl MinimizeArgs {
+    /// Looks into the findings most often seen, several at a time, and writes
+    /// bundles to `folder/findings/`.
+    pub fn run(
+        &self,
+        findings: &Findings,
+        plan: &Plan,
+        folder: &Path,
+        stop: &AtomicBool,
+        terminal: &Terminal,
+    ) -> Result<Vec<Bundled>> {
+        let mut queue: Vec<Finding> = findings.iter().cloned().collect();
+        queue.sort_by_key(|f| std::cmp::Reverse(f.trials));
+        let left_out = queue.len().saturating_sub(self.findings);
+        queue.truncate(self.findings);
+        if queue.is_empty() {
+            return Ok(Vec::new());
+        }
+        terminal.note(&format!(
+            "minimising {} findings{}",
+            queue.len(),
+            match left_out {
+                0 => String::new(),
+                n => format!("; {n} more are left as they are (--minimize)"),
+            }
+        ));
+        let job = Job {
+            folder: folder.join(FOLDER),
+            terms: Terms {
+                backend: plan.backend.clone(),
+                timeout: plan.timeout,
+                repeats: plan.repeats,
+                outputs: plan.outputs,
+                program: plan.program.clone(),
+                log: None,
+            },
+            queue: Mutex::new(queue.into()),
+            done: Mutex::new(Vec::new()),
+            stop,
+        };
+        let done = job.run(plan.jobs)?;
+        write_index(&job.folder, &done)?;
+        Ok(done)
+    }
+}
+
+/// The work, shared by its threads.
+struct Job<'a> {
+    folder: PathBuf,
+    terms: Terms,
+    queue: Mutex<VecDeque<Finding>>,
+    done: Mutex<Vec<Bundled>>,
+    stop: &'a AtomicBool,
+}
+
+impl Job<'_> {
+    fn run(&self, threads: usize) -> Result<Vec<Bundled>> {
+        let threads = threads.clamp(1, self.lock(&self.queue)?.len());
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| self.work())).collect();
+            workers.into_iter().try_for_each(|w| {
+                w.join()
+                    .unwrap_or_else(|_| Err(Error::internal("a minimising thread panicked")))
+            })
+        })?;
+        let mut done = std::mem::take(&mut *self.lock(&self.done)?);
+        done.sort_by(|a, b| a.findings.cmp(&b.findings));
+        Ok(done)
+    }
+
+    fn work(&self) -> Result<()> {
+        let mut solo = Solo::start(self.terms.clone())?;
+        while let Some(finding) = self.next()? {
+            self.finding(&mut solo, &finding)?;
+        }
+        Ok(())
+    }
+
+    fn next(&self) -> Result<Option<Finding>> {
+        if self.stop.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        Ok(self.lock(&self.queue)?.pop_front())
+    }
+
+    fn finding(&self, solo: &mut Solo, finding: &Finding) -> Result<()> {
+        let options = Options::brief();
+        let without_trigger = Options {
+            trigger: None,
+            ..options.clone()
+        };
+        let start = finding.repro.parse()?;
+        let Some(mut found) = minimize(solo, &start, &without_trigger, &mut |_| {})? else {
+            return self.sporadic(finding);
+        };
+        if self.known(finding, &found)? {
+            return Ok(());
+        }
+        if let Some(effort) = &options.trigger {
+            found.find_trigger(solo, effort)?;
+        }
+        let bundle = self.folder.join(finding.signature.id());
+        let dossier = Dossier::of_finding(&found, &self.terms, Some(&bundle))?;
+        dossier.write(&bundle)?;
+        let mut done = self.lock(&self.done)?;
+        let entry = done.iter_mut().find(|b| same(b, &found));
+        if let Some(entry) = entry {
+            if let Some(trigger) = &found.trigger {
+                entry.trigger = Some(trigger.to_string());
+                entry.credible = trigger.is_credible();
+                entry.precision = trigger.check.precision();
+                entry.recall = trigger.check.recall();
+            }
+            entry.bundle = Some(bundle);
+        }
+        Ok(())
+    }
+
+    /// Whether another finding came down to the same trial; otherwise takes it.
+    fn known(&self, finding: &Finding, found: &Minimized) -> Result<bool> {
+        let mut done = self.lock(&self.done)?;
+        let (id, signature) = (finding.signature.id(), finding.signature.to_string());
+        if let Some(entry) = done.iter_mut().find(|b| same(b, found)) {
+            entry.findings.push(id);
+            entry.signatures.push(signature);
+            return Ok(true);
+        }
+        done.push(Bundled {
+            findings: vec![id],
+            signatures: vec![signature],
+            repro: found.repro.to_string(),
+            class: Some(found.class.clone()),
+            rate: Some(found.rate),
+            trigger: None,
+            credible: false,
+            precision: None,
+            recall: None,
+            detail: found.record.detail.clone(),
+            bundle: None,
+        });
+        Ok(false)
+    }
+
+    /// It did not fail again by itself: kept with its line.
+    fn sporadic(&self, finding: &Finding) -> Result<()> {
+        self.lock(&self.done)?.push(Bundled {
+            findings: vec![finding.signature.id()],
+            signatures: vec![finding.signature.to_string()],
+            repro: finding.repro.clone(),
+            class: None,
+            rate: None,
+            trigger: None,
+            credible: false,
+            precision: None,
+            recall: None,
+            detail: finding.detail.clone(),
+            bundle: None,
+        });
+        Ok(())
+    }
+
+    fn lock<'m, T>(&self, mutex: &'m Mutex<T>) -> Result<std::sync::MutexGuard<'m, T>> {
+        mutex
+            .lock()
+            .map_err(|_| Error::internal("a minimising thread panicked"))
+    }
+}
+
+fn same(known: &Bundled, found: &Minimized) -> bool {
+    known.repro == found.repro.to_string() && known.class.as_ref() == Some(&found.class)
+}
+
+impl Bundled {
+    /// For the terminal.
+    pub fn text(&self) -> String {
+        let mut lines = vec![format!("\n{}", self.repro)];
+        match (&self.class, self.rate) {
+            (Some(class), Some(Rate { failed, of })) => {
+                lines.push(format!("  {class}, {failed} of {of} runs"));
+            }
+            _ => lines.push("  did not fail again by itself".to_owned()),
+        }
+        lines.extend(self.condition().map(|t| format!("  {t}")));
+        let bundle = self.bundle.iter();
+        lines.extend(bundle.map(|b| format!("  bundle: {}", b.display())));
+        if self.findings.len() > 1 {
+            lines.push(format!(
+                "  {} findings came down to this",
+                self.findings.len()
+            ));
+        }
+        lines.join("\n")
+    }
+
+    /// The condition with how well it did.
+    fn condition(&self) -> Option<String> {
+        let share = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.2}"));
+        self.trigger.as_ref().map(|trigger| {
+            let (precision, recall) = (share(self.precision), share(self.recall));
+            match self.credible {
+                true => format!("fails when {trigger} (precision {precision}, recall {recall})"),
+                false => format!(
+                    "no simple condition found (precision {precision}, recall {recall} of the best guess)"
+                ),
+            }
+        })
+    }
+
+    /// An entry of the index.
+    fn markdown(&self) -> String {
+        let mut lines = vec![format!("## `{}`\n", self.repro)];
+        match (&self.class, self.rate) {
+            (Some(class), Some(Rate { failed, of })) => {
+                lines.push(format!("{class}; {failed} of {of} runs failed."));
+            }
+            _ => lines.push("Did not fail again when run by itself.".to_owned()),
+        }
+        lines.extend(self.detail.iter().map(|d| format!("\n{d}\n")));
+        lines.extend(self.condition().map(|t| format!("\n{t}.")));
+        if let (Some(_), Some(id)) = (&self.bundle, self.findings.first()) {
+            lines.push(format!("\n[Report]({id}/report.md)"));
+        }
+        lines.push("\nSeen as:\n".to_owned());
+        lines.extend(self.signatures.iter().map(|s| format!("- {s}")));
+        lines.join("\n")
+    }
+}
+
+fn write_index(folder: &Path, done: &[Bundled]) -> Result<()> {
+    let path = folder.join("index.md");
+    let entries: Vec<_> = done.iter().map(Bundled::markdown).collect();
+    let text = format!("# Findings\n\n{}\n", entries.join("\n\n"));
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&path, text))
+        .map_err(|e| Error::output(format!("cannot write {}", path.display())).with_source(e))
+}
