@@ -65,6 +65,20 @@ pub enum Repeat {
     OutputPoison,
     /// The plan was rebuilt from its serialised form.
     PlanFromJson,
+    /// The tensors lay at other addresses, which the plan was promised to be
+    /// multiples of 16 bytes and no more.
+    Moved,
+    /// The plan was built for tensors whose dimensions of size 1 have strides
+    /// that mean nothing.
+    OddStrides,
+}
+
+impl Repeat {
+    /// Whether the result must have the same bits: not where the library is
+    /// free to choose another kernel.
+    pub fn keeps_bits(self) -> bool {
+        !matches!(self, Repeat::Moved | Repeat::OddStrides)
+    }
 }
 
 /// Memory the candidate had no business with.

@@ -7,7 +7,7 @@ use convfuzz::bound::{Accumulator, Arithmetic, Bounds, Generation, OperandRoundi
 use convfuzz::candidate::{Candidate, Repro};
 use convfuzz::dtype::{BF16, DType, FP16, TF32, exp2};
 use convfuzz::fill::Inputs;
-use convfuzz::judge::{Case, FailureKind, Verdict, judge};
+use convfuzz::judge::{Case, FailureKind, Promises, Verdict, judge};
 use convfuzz::oracle::{self, Sample};
 use convfuzz::outcome::{Observation, Outcome};
 use convfuzz::tensor::Tensor;
@@ -254,7 +254,13 @@ fn output_rounding_admits_neighbours_of_the_exact_value_only() {
             workspace: 0,
             elapsed: std::time::Duration::ZERO,
         };
-        judge(case, Some(&bounds), false, &Outcome::Ran(Box::new(seen))).verdict
+        judge(
+            case,
+            Some(&bounds),
+            Promises::default(),
+            &Outcome::Ran(Box::new(seen)),
+        )
+        .verdict
     };
     assert_eq!(verdict(right.clone()), Verdict::Passed);
     for (index, step) in [(0, 2), (100, 2), (201, -2), (293, -2)] {

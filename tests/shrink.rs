@@ -25,7 +25,7 @@ fn failure(backend: &mut HostBackend, repro: &Repro) -> Result<Option<String>> {
         }
     })?;
     Ok(reason.map(|reason| match reason.as_str() {
-        "mismatch" | "out_of_bound" => "wrong_value".to_owned(),
+        "mismatch" | "out_of_bound" | "undeclared" => "wrong_value".to_owned(),
         _ => reason,
     }))
 }

@@ -6,6 +6,7 @@ use crate::bound::Arithmetic;
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
+use crate::judge::Promises;
 use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
@@ -59,6 +60,48 @@ pub enum Support {
     Refused(String),
 }
 
+/// The note by which an engine of cuDNN promises to hand on every NaN.
+const STRICT_NAN_PROP: &str = "STRICT_NAN_PROP";
+
+impl Support {
+    /// What a candidate that is offered says of itself beside its arithmetic.
+    pub fn promises(&self) -> Promises {
+        match self {
+            Support::Offered {
+                nondeterministic,
+                notes,
+                ..
+            } => Promises {
+                nondeterministic: *nondeterministic,
+                strict_nan: notes.iter().any(|note| note == STRICT_NAN_PROP),
+            },
+            Support::Refused(_) => Promises::default(),
+        }
+    }
+}
+
+impl Combination {
+    /// What to say before a line that was recorded on `self` is run `here`;
+    /// `None` where its candidate means the same.
+    pub fn warning(&self, here: &Combination, candidate: &Candidate) -> Option<String> {
+        let (then, now) = (&self.cudnn, &here.cudnn);
+        let engine = matches!(candidate, Candidate::Engine { .. });
+        if self.backend != here.backend {
+            return Some(format!(
+                "the line was recorded on the {} backend, this is {}",
+                self.backend, here.backend
+            ));
+        }
+        if engine && then != now {
+            return Some(format!(
+                "the line was recorded with cuDNN {then}, this is {now}: the indices and knobs of \
+                 engines are specific to a version, so {candidate} may be another engine here"
+            ));
+        }
+        None
+    }
+}
+
 /// How a run is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunOptions {
@@ -98,4 +141,42 @@ pub(crate) fn find(listings: Vec<Listing>, candidate: &Candidate) -> Result<Supp
         .find(|listing| listing.candidate == *candidate)
         .map(|listing| listing.support)
         .ok_or_else(|| Error::usage(format!("this backend has no candidate '{candidate}'")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warning_is_given_where_an_engine_may_be_another() {
+        let on = |backend: &str, cudnn: &str| Combination {
+            backend: backend.to_owned(),
+            cudnn: cudnn.to_owned(),
+            ..Combination::default()
+        };
+        let recorded = on("cudnn", "9.19.0");
+        let engine: Candidate = "engine:3/2=1".parse().unwrap();
+        let legacy: Candidate = "legacy:1".parse().unwrap();
+        assert_eq!(recorded.warning(&recorded, &engine), None);
+        assert_eq!(recorded.warning(&on("cudnn", "9.14.0"), &legacy), None);
+        let words = recorded.warning(&on("cudnn", "9.14.0"), &engine).unwrap();
+        for part in ["9.19.0", "9.14.0", "engine:3/2=1"] {
+            assert!(words.contains(part), "{words}");
+        }
+        let words = recorded.warning(&on("host", ""), &legacy).unwrap();
+        assert!(words.contains("host"), "{words}");
+    }
+
+    #[test]
+    fn promises_are_read_from_what_is_declared() {
+        let offered = |nondeterministic, note: &str| Support::Offered {
+            arithmetic: Arithmetic::simt(crate::bound::Accumulator::Fp32),
+            workspace: 0,
+            nondeterministic,
+            notes: vec![note.to_owned()],
+        };
+        assert_eq!(offered(false, "WINOGRAD").promises(), Promises::default());
+        assert!(offered(true, "").promises().nondeterministic);
+        assert!(offered(false, "STRICT_NAN_PROP").promises().strict_nan);
+    }
 }

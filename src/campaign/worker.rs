@@ -84,7 +84,7 @@ impl Server {
 
     fn case(&mut self, repro: &Repro, skip: Vec<String>, output: &mut dyn Write) -> Result<()> {
         let listings = match repro.via {
-            Some(_) => trial::listings(&mut *self.backend, repro)?,
+            Some(_) => trial::replayed(&mut *self.backend, repro)?,
             None => self.listings(&repro.problem)?,
         };
         self.options.skip = skip;

@@ -76,6 +76,8 @@ pub fn repeat(under: Repeat) -> &'static str {
         Repeat::WorkspaceZero => "with a zeroed workspace",
         Repeat::WorkspaceLeftover => "with another run's leftovers in the workspace",
         Repeat::OutputPoison => "with other values in the output before the run",
+        Repeat::Moved => "with the tensors at other addresses, multiples of 16 bytes",
+        Repeat::OddStrides => "with odd strides of the dimensions of size 1",
         Repeat::PlanFromJson => "with the plan rebuilt from its JSON",
     }
 }

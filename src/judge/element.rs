@@ -19,6 +19,8 @@ pub struct Elements<'a> {
     special: bool,
     /// A kernel that multiplies padding zeros rightly gets NaN from them.
     padding_spoils: bool,
+    /// NaN is handed on through transforms too.
+    strict_nan: bool,
 }
 
 /// What was found of one output.
@@ -70,7 +72,13 @@ impl<'a> Elements<'a> {
                 .iter()
                 .any(|o| o.class != Class::Finite),
             padding_spoils: padding_spoils(case),
+            strict_nan: false,
         }
+    }
+
+    /// Whether the candidate promises to hand on every NaN.
+    pub fn strict(self, strict_nan: bool) -> Self {
+        Elements { strict_nan, ..self }
     }
 
     /// Judges every referenced output of `result`.
@@ -138,13 +146,17 @@ impl<'a> Elements<'a> {
             Class::Finite => self.finite_expected(output, actual),
             // Transforms may clamp a NaN on its way: cuDNN promises to hand it on
             // only where an engine has the note STRICT_NAN_PROP.
-            Class::Nan if self.bounds.spreads() && !actual.is_nan() => Element {
+            Class::Nan if self.loses_nan() && !actual.is_nan() => Element {
                 informative: false,
                 ..verdict_only(true, FailureKind::WrongNan)
             },
             Class::Nan => verdict_only(actual.is_nan(), FailureKind::WrongNan),
             Class::Infinite { negative } => self.infinite_expected(negative, actual),
         }
+    }
+
+    fn loses_nan(&self) -> bool {
+        self.bounds.spreads() && !self.strict_nan
     }
 
     /// A number where a number is due.

@@ -14,10 +14,12 @@ use crate::tensor::Tensor;
 
 mod describe;
 mod element;
+mod ladder;
 mod suspect;
 mod verdict;
 
 pub use describe::place;
+pub use ladder::Ladder;
 pub use suspect::{Rated, mark_suspects};
 pub use verdict::{FailureKind, SkipReason, UntrustedReason, Verdict};
 
@@ -86,13 +88,21 @@ pub struct Case<'a> {
     pub reference: &'a Reference,
 }
 
+/// What a candidate says of itself beside its arithmetic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Promises {
+    /// Two runs may differ in bits.
+    pub nondeterministic: bool,
+    /// NaN is always handed on, through transforms too.
+    pub strict_nan: bool,
+}
+
 /// Judges one outcome. `bounds` are those of the candidate's declared
-/// arithmetic, `None` where its family has none; `nondeterministic` is the
-/// candidate's own word that two runs may differ.
+/// arithmetic, `None` where its family has none; `promises` are its own word.
 pub fn judge(
     case: Case<'_>,
     bounds: Option<&Bounds>,
-    nondeterministic: bool,
+    promises: Promises,
     outcome: &Outcome,
 ) -> Judgement {
     match outcome {
@@ -103,7 +113,7 @@ pub fn judge(
             &format!("{status}: {message}"),
         ),
         Outcome::Ran(observation) => match bounds {
-            Some(bounds) => judge_observation(case, bounds, nondeterministic, observation),
+            Some(bounds) => judge_observation(case, bounds, promises, observation),
             None => unjudged(
                 Verdict::Untrusted(UntrustedReason::NoBound),
                 "no bound for this family on this problem",
@@ -140,10 +150,10 @@ fn unjudged(verdict: Verdict, detail: &str) -> Judgement {
 fn judge_observation(
     case: Case<'_>,
     bounds: &Bounds,
-    nondeterministic: bool,
+    promises: Promises,
     seen: &Observation,
 ) -> Judgement {
-    let elements = Elements::new(case, bounds);
+    let elements = Elements::new(case, bounds).strict(promises.strict_nan);
     let summary = elements.judge(&seen.result);
     let mut faults = vec![];
     faults.extend(memory_faults(seen));
@@ -153,7 +163,7 @@ fn judge_observation(
             .fault
             .map(|kind| (kind, elements.message(&summary, &seen.result))),
     );
-    faults.extend(deviations(&elements, nondeterministic, seen));
+    faults.extend(deviations(&elements, promises.nondeterministic, seen));
     let worst_fault = faults.into_iter().min_by_key(|(kind, _)| *kind);
     let verdict = match &worst_fault {
         Some((kind, _)) => Verdict::Failed(*kind),
@@ -236,7 +246,7 @@ fn deviations(
             let message = elements.message(&summary, &deviation.result);
             faults.push((kind, format!("{under}: {message}")));
         }
-        if nondeterministic {
+        if nondeterministic || !deviation.under.keeps_bits() {
             continue;
         }
         let kind = if plain {
@@ -255,7 +265,9 @@ fn deviations(
 
 fn kind_of(under: Repeat) -> FailureKind {
     match under {
-        Repeat::Same | Repeat::PlanFromJson => FailureKind::Nondeterministic,
+        Repeat::Same | Repeat::PlanFromJson | Repeat::Moved | Repeat::OddStrides => {
+            FailureKind::Nondeterministic
+        }
         Repeat::WorkspaceZero | Repeat::WorkspaceLeftover | Repeat::OutputPoison => {
             FailureKind::UninitialisedRead
         }

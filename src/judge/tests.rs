@@ -57,7 +57,7 @@ impl Bench {
         judge(
             case,
             Some(&self.bounds),
-            false,
+            Promises::default(),
             &Outcome::Ran(Box::new(seen)),
         )
     }
@@ -258,6 +258,57 @@ fn memory_faults_and_deviations_have_kinds_of_their_own() {
     );
     let zeroed = deviating(Repeat::WorkspaceZero);
     assert_eq!(zeroed, Verdict::Failed(FailureKind::UninitialisedRead));
+    for other_kernel in [Repeat::Moved, Repeat::OddStrides] {
+        assert_eq!(deviating(other_kernel), Verdict::Passed);
+        let wrong = judged(&|seen| {
+            let mut result = seen.result.clone();
+            result.set(2, 100.0);
+            seen.deviations.push(Deviation {
+                under: other_kernel,
+                result,
+            });
+        });
+        assert_eq!(wrong, Verdict::Failed(FailureKind::OutOfBound));
+    }
+}
+
+#[test]
+fn strict_nan_through_a_transform_must_arrive_where_it_is_promised() {
+    let line = "fwd c=8 k=6 in=9x9 ker=3x3 fill=nan:1";
+    let winograd = Arithmetic {
+        family: Family::Winograd { tile: Some(2) },
+        ..Arithmetic::simt(Accumulator::Fp32)
+    };
+    let bench = Bench::new(line, winograd);
+    let dims = bench
+        .inputs
+        .problem
+        .dims(bench.inputs.problem.direction.result());
+    let outputs = &bench.reference.outputs;
+    assert!(outputs.iter().any(|o| o.class == oracle::Class::Nan));
+    // Every NaN was clamped on its way.
+    let clamped = Tensor::from_fn(
+        bench.inputs.problem.result_type(),
+        &dims,
+        |i| match outputs[i].class {
+            oracle::Class::Finite => outputs[i].value.hi,
+            _ => 0.0,
+        },
+    );
+    let verdict = |strict_nan| {
+        let case = Case {
+            inputs: &bench.inputs,
+            reference: &bench.reference,
+        };
+        let promises = Promises {
+            strict_nan,
+            ..Promises::default()
+        };
+        let seen = Outcome::Ran(Box::new(bench.seen(clamped.clone())));
+        judge(case, Some(&bench.bounds), promises, &seen).verdict
+    };
+    assert_eq!(verdict(true), Verdict::Failed(FailureKind::WrongNan));
+    assert!(!matches!(verdict(false), Verdict::Failed(_)));
 }
 
 #[test]

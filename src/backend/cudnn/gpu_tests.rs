@@ -485,6 +485,7 @@ fn observe(session: &Session, launch: &mut dyn FnMut(&Launch)) -> Observation {
             Repeat::OutputPoison,
             Repeat::WorkspaceZero,
             Repeat::WorkspaceLeftover,
+            Repeat::Moved,
             Repeat::Same,
         ],
     };
@@ -536,6 +537,26 @@ fn observe_places_missing_elements_and_stray_writes() {
             ("workspace", MemoryFaultKind::Before, -2),
         ]
     );
+}
+
+#[test]
+#[ignore = "needs an NVIDIA GPU and cuDNN"]
+fn observe_moved_tensors_lie_at_odd_multiples_of_16_with_their_data() {
+    let session = session();
+    let driver = session.driver();
+    let mut seen = Vec::new();
+    let observed = observe(&session, &mut |at| {
+        let data = [at.pointers.x, at.pointers.w].map(|p| super::driver::peek(driver, p, 16));
+        let places = [at.pointers.x, at.pointers.w, at.pointers.y].map(|p| p % 256);
+        poke(driver, at.pointers.y, &[0; OUTPUT]);
+        seen.push((at.repeat, places, data));
+    });
+    assert!(observed.memory.is_empty() && observed.deviations.is_empty());
+    for (repeat, places, data) in &seen {
+        let moved = *repeat == Some(Repeat::Moved);
+        assert_eq!(*places, if moved { [16, 48, 80] } else { [0; 3] });
+        assert_eq!(*data, seen[0].2);
+    }
 }
 
 #[test]

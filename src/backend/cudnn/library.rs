@@ -570,8 +570,32 @@ mod tests {
         "libcudnn_cnn.so.9",
     ];
 
+    /// Runs `body`, the test of that name, in a process of its own: a cuDNN that
+    /// another test has loaded into this one would lend its parts to a fake.
+    fn alone(name: &str, body: fn()) {
+        const ALONE: &str = "CONVFUZZ_TEST_ALONE";
+        if std::env::var_os(ALONE).is_some() {
+            return body();
+        }
+        let test = format!("backend::cudnn::library::tests::{name}");
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", &test, "--nocapture"])
+            .env(ALONE, "1")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{said}"
+        );
+    }
+
     #[test]
     fn load_without_a_part_names_it() {
+        alone("load_without_a_part_names_it", without_a_part);
+    }
+
+    fn without_a_part() {
         let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS[..2]);
         let error = fake.error();
         assert!(error.contains("its part libcudnn_cnn.so.9 cannot be loaded (no such file)"));
@@ -585,6 +609,13 @@ mod tests {
 
     #[test]
     fn load_with_everything_lists_the_engines_that_are_missing() {
+        alone(
+            "load_with_everything_lists_the_engines_that_are_missing",
+            with_everything,
+        );
+    }
+
+    fn with_everything() {
         let fake = Fake::new(&NINE.replace("VERSION", "91900"), &PARTS);
         fake.compile("libcublasLt.so.77", "int nothing;");
         fake.compile("libcudnn_heuristic.so.9", "int nothing;");

@@ -2,10 +2,12 @@
 //! written or should not have been read.
 //!
 //! A buffer of `len` bytes lies inside an allocation of its own:
-//! `[REDZONE bytes | len bytes | REDZONE bytes]`. The redzone behind starts at
+//! `[REDZONE bytes | len bytes | REDZONE bytes | SLACK bytes]`, or up to SLACK
+//! bytes further on ([`Buffer::place`]). The redzone behind starts at
 //! the very next byte whatever the size, so a stray write of one element shows
 //! even where `len` is a multiple of the page.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::LazyLock;
 
@@ -20,21 +22,28 @@ use crate::outcome::{MemoryFault, MemoryFaultKind};
 /// device addresses are aligned to.
 pub const REDZONE: usize = 64 << 10;
 
+/// How far a buffer can be moved inside its allocation, bytes: allocations are
+/// aligned to 256 at least, so every smaller alignment can be had.
+pub const SLACK: usize = 256;
+
 /// A device buffer between redzones.
 pub struct Buffer {
     name: &'static str,
     allocation: Allocation,
     len: usize,
+    /// Offset of the first byte.
+    start: Cell<usize>,
 }
 
 impl Buffer {
     /// Allocates a buffer of `len` bytes; `name` is what faults call it.
     pub fn new(driver: &Rc<Driver>, name: &'static str, len: usize) -> Called<Buffer> {
-        let allocation = Allocation::new(driver, len + 2 * REDZONE)?;
+        let allocation = Allocation::new(driver, len + 2 * REDZONE + SLACK)?;
         let buffer = Buffer {
             name,
             allocation,
             len,
+            start: Cell::new(REDZONE),
         };
         buffer.guard()?;
         Ok(buffer)
@@ -52,7 +61,7 @@ impl Buffer {
 
     /// The largest length [`Buffer::set_len`] takes.
     pub fn capacity(&self) -> usize {
-        self.allocation.bytes() - 2 * REDZONE
+        self.allocation.bytes() - 2 * REDZONE - SLACK
     }
 
     /// Changes the length inside the capacity; the redzone behind moves along.
@@ -64,13 +73,26 @@ impl Buffer {
 
     /// Device address of the first byte.
     pub fn address(&self) -> CUdeviceptr {
-        self.allocation.address(REDZONE)
+        self.allocation.address(self.start.get())
+    }
+
+    /// Moves the buffer to `shift` bytes (at most [`SLACK`]) from where it was
+    /// allocated, its redzones with it; whether it had lain elsewhere, and its
+    /// contents are gone.
+    pub fn place(&self, shift: usize) -> Called<bool> {
+        assert!(shift <= SLACK, "{shift} bytes are more than the slack");
+        let moved = self.start.replace(REDZONE + shift) != REDZONE + shift;
+        if moved {
+            self.guard()?;
+        }
+        Ok(moved)
     }
 
     /// Writes both redzones anew.
     pub fn guard(&self) -> Called {
-        self.allocation.upload(0, pattern())?;
-        self.allocation.upload(REDZONE + self.len, pattern())
+        let start = self.start.get();
+        self.allocation.upload(start - REDZONE, pattern())?;
+        self.allocation.upload(start + self.len, pattern())
     }
 
     /// Copies `data` to the start of the buffer.
@@ -81,32 +103,33 @@ impl Buffer {
             data.len(),
             self.len
         );
-        self.allocation.upload(REDZONE, data)
+        self.allocation.upload(self.start.get(), data)
     }
 
     /// The whole buffer.
     pub fn download(&self) -> Called<Vec<u8>> {
         let mut data = vec![0; self.len];
-        self.allocation.download(REDZONE, &mut data)?;
+        self.allocation.download(self.start.get(), &mut data)?;
         Ok(data)
     }
 
     /// Sets every byte.
     pub fn fill(&self, byte: u8) -> Called {
-        self.allocation.fill_8(REDZONE, byte, self.len)
+        self.allocation.fill_8(self.start.get(), byte, self.len)
     }
 
     /// Sets every element of a buffer of `dtype` to `poison`.
     pub fn poison(&self, dtype: DType, poison: Poison) -> Called {
+        let start = self.start.get();
         match dtype.size() {
             2 => {
                 let word = poison.bits(dtype) as u16;
-                self.allocation.fill_16(REDZONE, word, self.len / 2)
+                self.allocation.fill_16(start, word, self.len / 2)
             }
             _ => {
                 // fp64 poison is one 32-bit word twice.
                 let word = poison.bits(dtype) as u32;
-                self.allocation.fill_32(REDZONE, word, self.len / 4)
+                self.allocation.fill_32(start, word, self.len / 4)
             }
         }
     }
@@ -114,9 +137,10 @@ impl Buffer {
     /// What was written to the redzones since [`Buffer::guard`].
     pub fn damage(&self) -> Called<Vec<MemoryFault>> {
         let mut zone = vec![0; REDZONE];
-        self.allocation.download(0, &mut zone)?;
+        let start = self.start.get();
+        self.allocation.download(start - REDZONE, &mut zone)?;
         let before = self.fault(&zone, MemoryFaultKind::Before, -(REDZONE as i64));
-        self.allocation.download(REDZONE + self.len, &mut zone)?;
+        self.allocation.download(start + self.len, &mut zone)?;
         let behind = self.fault(&zone, MemoryFaultKind::Behind, self.len as i64);
         Ok(before.into_iter().chain(behind).collect())
     }

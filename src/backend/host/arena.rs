@@ -2,6 +2,8 @@
 //! of poison, the workspace poisoned, the operands copies that can be compared
 //! with their originals.
 
+use std::ops::{Deref, DerefMut};
+
 use crate::fill::Inputs;
 use crate::outcome::{MemoryFault, MemoryFaultKind};
 use crate::tensor::Tensor;
@@ -12,13 +14,78 @@ const REDZONE: usize = 64;
 /// What an algorithm may touch.
 pub struct Arena {
     /// First operand, decoded.
-    pub first: Vec<f64>,
+    pub first: Guarded,
     /// Second operand, decoded.
-    pub second: Vec<f64>,
+    pub second: Guarded,
     /// Scratch memory, as the caller filled it.
-    pub workspace: Vec<f64>,
+    pub workspace: Guarded,
     result: Vec<u64>,
     template: Tensor,
+}
+
+/// Memory between redzones of NaN: what is read there shows in the result.
+pub struct Guarded {
+    cells: Vec<f64>,
+}
+
+impl Guarded {
+    fn new(values: &[f64]) -> Self {
+        let zone = [f64::from_bits(REDZONE_BITS); REDZONE];
+        Guarded {
+            cells: [&zone, values, &zone].concat(),
+        }
+    }
+
+    /// Element `i`; like a pointer, it takes offsets outside, down to the
+    /// redzones' ends.
+    pub fn read(&self, i: isize) -> f64 {
+        self.cells[self.place(i)]
+    }
+
+    /// Writes element `i`, likewise.
+    pub fn write(&mut self, i: isize, value: f64) {
+        let place = self.place(i);
+        self.cells[place] = value;
+    }
+
+    fn place(&self, i: isize) -> usize {
+        (i + REDZONE as isize).clamp(0, self.cells.len() as isize - 1) as usize
+    }
+
+    /// Damage to the redzones, in bytes of elements of `size`.
+    fn damage(&self, buffer: &'static str, size: usize) -> Vec<MemoryFault> {
+        let len = self.len() as isize;
+        let zones = [
+            (MemoryFaultKind::Before, -(REDZONE as isize)),
+            (MemoryFaultKind::Behind, len),
+        ];
+        let broken = |&i: &isize| self.read(i).to_bits() != REDZONE_BITS;
+        let faults = zones.into_iter().filter_map(|(kind, start)| {
+            let places: Vec<isize> = (start..start + REDZONE as isize).filter(broken).collect();
+            places.first().map(|&first| MemoryFault {
+                buffer,
+                kind,
+                offset: first as i64 * size as i64,
+                bytes: (places.len() * size) as u64,
+            })
+        });
+        faults.collect()
+    }
+}
+
+impl Deref for Guarded {
+    type Target = [f64];
+
+    fn deref(&self) -> &[f64] {
+        &self.cells[REDZONE..self.cells.len() - REDZONE]
+    }
+}
+
+impl DerefMut for Guarded {
+    fn deref_mut(&mut self) -> &mut [f64] {
+        let end = self.cells.len() - REDZONE;
+        &mut self.cells[REDZONE..end]
+    }
 }
 
 /// Poison written to the result before a run.
@@ -32,7 +99,7 @@ pub enum Poison {
 
 impl Arena {
     /// Memory for a run on `inputs`.
-    pub fn new(inputs: &Inputs, workspace: Vec<f64>, poison: Poison) -> Self {
+    pub fn new(inputs: &Inputs, workspace: &[f64], poison: Poison) -> Self {
         let problem = &inputs.problem;
         let role = problem.direction.result();
         let template = match &inputs.prior {
@@ -47,9 +114,9 @@ impl Arena {
             };
         }
         Arena {
-            first: inputs.first.to_f64(),
-            second: inputs.second.to_f64(),
-            workspace,
+            first: Guarded::new(&inputs.first.to_f64()),
+            second: Guarded::new(&inputs.second.to_f64()),
+            workspace: Guarded::new(workspace),
             result,
             template,
         }
@@ -63,6 +130,11 @@ impl Arena {
     /// Previous contents of the result tensor at logical offset `i`.
     pub fn prior(&self, i: usize) -> f64 {
         self.template.get(i)
+    }
+
+    /// What the result tensor holds now at logical offset `i`.
+    pub fn contents(&self, i: usize) -> f64 {
+        self.template.dtype().from_bits(self.result[REDZONE + i])
     }
 
     /// Writes `value`, rounded to the result type, at element `i`; like a
@@ -115,6 +187,13 @@ impl Arena {
             len as i64,
         );
         let [first, second] = inputs.problem.direction.operands();
+        for (name, memory, size) in [
+            (first.name(), &self.first, inputs.first.dtype().size()),
+            (second.name(), &self.second, inputs.second.dtype().size()),
+            ("workspace", &self.workspace, size_of::<f64>()),
+        ] {
+            faults.extend(memory.damage(name, size));
+        }
         faults.extend(changed(first.name(), &self.first, &inputs.first));
         faults.extend(changed(second.name(), &self.second, &inputs.second));
         faults

@@ -41,6 +41,12 @@ enum Act {
     PaddingValue(f64),
     /// Padding keeps what the workspace held.
     PaddingUnwritten,
+    /// The first patch's padding keeps what numbers the workspace held.
+    PaddingLeftover,
+    /// Padding is what lies behind the image, times zero.
+    PaddingMasked,
+    /// The result's old contents are read, times beta, though beta is 0.
+    PriorRead,
     /// Memory after the run.
     Memory(fn(&mut Arena)),
     /// The plan was accepted and does not run.
@@ -247,6 +253,36 @@ pub static FAULTS: &[Fault] = &[
         "padding is never cleared in the workspace",
         |p| forward(p) && padded(p),
         Act::PaddingUnwritten
+    ),
+    fault!(
+        "workspace_leftover",
+        "the first patch of a run keeps in its padding what numbers the workspace held",
+        |p| forward(p) && padded(p),
+        Act::PaddingLeftover
+    ),
+    fault!(
+        "workspace_overrun",
+        "one element behind the workspace is written",
+        any,
+        Act::Memory(write_past_workspace)
+    ),
+    fault!(
+        "input_overrun",
+        "one element behind the first operand is written",
+        any,
+        Act::Memory(write_past_input)
+    ),
+    fault!(
+        "read_past_end",
+        "padding is read behind the image and multiplied by zero",
+        |p| forward(p) && padded(p),
+        Act::PaddingMasked
+    ),
+    fault!(
+        "prior_read",
+        "the old result is read though beta is 0",
+        |p| p.beta.0 == 0.0,
+        Act::PriorRead
     ),
     fault!(
         "order_nondeterministic",
@@ -471,6 +507,18 @@ impl Fault {
             Act::PaddingValue(value) => value,
             _ => 0.0,
         }
+    }
+
+    pub(super) fn keeps_leftovers(&self) -> bool {
+        matches!(self.act, Act::PaddingLeftover)
+    }
+
+    pub(super) fn masks_padding(&self) -> bool {
+        matches!(self.act, Act::PaddingMasked)
+    }
+
+    pub(super) fn reads_prior(&self) -> bool {
+        matches!(self.act, Act::PriorRead)
     }
 
     pub(super) fn leaves_padding(&self) -> bool {
@@ -807,6 +855,16 @@ fn write_past_end(arena: &mut Arena) {
 
 fn write_before_start(arena: &mut Arena) {
     arena.store(-1, 1.0);
+}
+
+fn write_past_workspace(arena: &mut Arena) {
+    let end = arena.workspace.len() as isize;
+    arena.workspace.write(end, 1.0);
+}
+
+fn write_past_input(arena: &mut Arena) {
+    let end = arena.first.len() as isize;
+    arena.first.write(end, 1.0);
 }
 
 fn modify_input(arena: &mut Arena) {

@@ -121,7 +121,8 @@ impl Gemm {
         if let Some(fault) = fault {
             fault.patch(site, position, &mut index);
         }
-        self.gather(lowering, &index, arena, fault);
+        let first = (site.group, position) == (0, 0);
+        self.gather(lowering, &index, arena, fault, first);
         let patch = self.sum(fault).prepare(&arena.workspace);
         for (channel, row) in rows.iter().enumerate() {
             let output = lowering.output(site.group, channel, position);
@@ -133,20 +134,31 @@ impl Gemm {
         }
     }
 
-    /// Copies a patch into the workspace, zeros in the padding.
+    /// Copies a patch, the `first` of a run or another, into the workspace,
+    /// zeros in the padding.
     fn gather(
         &self,
         lowering: &Lowering,
         index: &[Option<usize>],
         arena: &mut Arena,
         fault: Option<&Fault>,
+        first: bool,
     ) {
+        let leftovers = first && fault.is_some_and(Fault::keeps_leftovers);
         for (r, index) in index.iter().enumerate() {
             let value = match index {
                 Some(i) if lowering.patches_first => arena.first[*i],
                 Some(i) => arena.second[*i],
                 // Leaving the old contents is a fault that can be planted.
                 None if fault.is_some_and(Fault::leaves_padding) => arena.workspace[r],
+                None if leftovers => finite(arena.workspace[r]),
+                None if fault.is_some_and(Fault::masks_padding) => {
+                    let image = match lowering.patches_first {
+                        true => &arena.first,
+                        false => &arena.second,
+                    };
+                    0.0 * image.read(image.len() as isize)
+                }
                 None => fault.map_or(0.0, Fault::padding_value),
             };
             arena.workspace[r] = self.operand(value, fault);
@@ -182,7 +194,10 @@ impl Gemm {
         } else {
             arena.prior(output)
         };
-        let value = epilogue(self.compute, sum, alpha, beta, prior);
+        let mut value = epilogue(self.compute, sum, alpha, beta, prior);
+        if fault.is_some_and(Fault::reads_prior) {
+            value += beta * arena.contents(output);
+        }
         let stored = match fault {
             Some(fault) => fault.output(site, output, value),
             None => Some(value),
@@ -191,6 +206,11 @@ impl Gemm {
             arena.store(output as isize, value);
         }
     }
+}
+
+/// A number as it is, anything else as zero.
+fn finite(value: f64) -> f64 {
+    if value.is_finite() { value } else { 0.0 }
 }
 
 /// alpha · sum + beta · prior in the compute type.

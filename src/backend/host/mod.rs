@@ -98,7 +98,7 @@ impl HostBackend {
         }
     }
 
-    fn execute(&mut self, job: &Job<'_>, workspace: Vec<f64>, poison: Poison) -> Arena {
+    fn execute(&mut self, job: &Job<'_>, workspace: &[f64], poison: Poison) -> Arena {
         let mut arena = Arena::new(job.inputs, workspace, poison);
         let compute = accumulator(&job.inputs.problem);
         match job.algorithm {
@@ -116,11 +116,11 @@ impl HostBackend {
         arena
     }
 
-    fn observe(&mut self, job: &Job<'_>, repeats: u32) -> Observation {
+    fn observe(&mut self, job: &Job<'_>, repeat_count: u32) -> Observation {
         let started = Instant::now();
         let cells = job.workspace_cells();
         let poisoned = job.inputs.prior.is_none();
-        let arena = self.execute(job, vec![f64::NAN; cells], Poison::Ones);
+        let arena = self.execute(job, &vec![f64::NAN; cells], Poison::Ones);
         let (result, unwritten) = arena.take_result(Poison::Ones, poisoned);
         let mut observation = Observation {
             memory: arena.damage(job.inputs),
@@ -130,32 +130,62 @@ impl HostBackend {
             elapsed: Duration::ZERO,
             result,
         };
-        let mut leftover = arena.workspace;
-        for repeat in 0..repeats {
-            let (under, workspace, poison) = match repeat % 4 {
-                0 => (Repeat::Same, vec![f64::NAN; cells], Poison::Ones),
-                1 => (Repeat::WorkspaceZero, vec![0.0; cells], Poison::Ones),
-                2 => (
-                    Repeat::WorkspaceLeftover,
-                    std::mem::take(&mut leftover),
-                    Poison::Ones,
-                ),
-                _ => (Repeat::OutputPoison, vec![f64::NAN; cells], Poison::Other),
-            };
-            let arena = self.execute(job, resized(workspace, cells), poison);
-            let (result, _) = arena.take_result(poison, poisoned);
-            if result != observation.result {
-                observation.deviations.push(Deviation { under, result });
+        let mut memory = arena.workspace.to_vec();
+        let turns = repeats(repeat_count, job.inputs.fill.seed);
+        for &under in &turns {
+            self.repeat(job, under, &mut memory, &mut observation);
+        }
+        // Other bits are laid to what was changed only where without a change
+        // the bits are the same.
+        if !observation.deviations.is_empty() && !turns.contains(&Repeat::Same) {
+            for _ in 0..CONTROLS {
+                self.repeat(job, Repeat::Same, &mut memory, &mut observation);
             }
         }
         observation.elapsed = started.elapsed();
         observation
     }
+
+    /// Runs once more; `memory` is the workspace as the last run left it.
+    fn repeat(
+        &mut self,
+        job: &Job<'_>,
+        under: Repeat,
+        memory: &mut Vec<f64>,
+        observation: &mut Observation,
+    ) {
+        let poison = match under {
+            Repeat::OutputPoison => Poison::Other,
+            _ => Poison::Ones,
+        };
+        match under {
+            Repeat::WorkspaceLeftover => {}
+            Repeat::WorkspaceZero => memory.fill(0.0),
+            _ => memory.fill(f64::NAN),
+        }
+        let arena = self.execute(job, memory, poison);
+        *memory = arena.workspace.to_vec();
+        let (result, _) = arena.take_result(poison, job.inputs.prior.is_none());
+        if result != observation.result {
+            observation.deviations.push(Deviation { under, result });
+        }
+    }
 }
 
-fn resized(mut workspace: Vec<f64>, cells: usize) -> Vec<f64> {
-    workspace.resize(cells, 0.0);
-    workspace
+/// Identical runs that tell what depends on the workspace from what never gives
+/// the same bits twice.
+const CONTROLS: u32 = 3;
+
+/// `count` repeats in turn, `seed` says from which on.
+fn repeats(count: u32, seed: u64) -> Vec<Repeat> {
+    let kinds = [
+        Repeat::Same,
+        Repeat::WorkspaceZero,
+        Repeat::WorkspaceLeftover,
+        Repeat::OutputPoison,
+    ];
+    let turns = kinds.into_iter().cycle().skip((seed % 4) as usize);
+    turns.take(count as usize).collect()
 }
 
 /// One run: what, on what, with which fault showing.

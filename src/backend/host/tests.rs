@@ -168,3 +168,60 @@ fn run_unknown_names_are_usage_errors() {
         assert_eq!(error.exit_code(), 2, "{text}");
     }
 }
+
+/// Faults that nothing but one check of memory or contract can see: without it
+/// all their results are right.
+#[test]
+fn faults_of_memory_and_contract_show_to_their_own_check_alone() {
+    let line = "fwd n=2 c=5 k=4 in=6x7 ker=3x3 pad=1x1 fill=normal:8";
+    let inputs = inputs(line);
+    let honest = result(&inputs, CARRIER).unwrap().result;
+    let seen = |fault| match observe(&inputs, CARRIER, Some(fault), 4) {
+        Outcome::Ran(seen) => *seen,
+        other => panic!("{other:?}"),
+    };
+    let damage = |fault| {
+        let seen = seen(fault);
+        assert!(seen.deviations.is_empty() && seen.unwritten.is_empty());
+        assert_eq!(seen.result, honest, "{fault}");
+        let places = seen.memory.iter().map(|m| (m.buffer, m.kind, m.offset));
+        places.collect::<Vec<_>>()
+    };
+    use crate::outcome::MemoryFaultKind::{Before, Behind, InputChanged};
+    let (y, x) = (4 * honest.len() as i64, 4 * inputs.first.len() as i64);
+    assert_eq!(damage("write_past_end"), [("y", Behind, y)]);
+    assert_eq!(damage("write_before_start"), [("y", Before, -4)]);
+    assert_eq!(damage("input_modified"), [("x", InputChanged, 0)]);
+    assert_eq!(damage("input_overrun"), [("x", Behind, x)]);
+    assert_eq!(damage("workspace_overrun"), [("workspace", Behind, 8 * 45)]);
+
+    // NaN around the inputs, in the output and in the workspace.
+    for poison in ["read_past_end", "prior_read", "workspace_read"] {
+        let seen = seen(poison);
+        assert!(seen.memory.is_empty());
+        assert!(
+            (0..honest.len()).any(|i| seen.result.get(i).is_nan()),
+            "{poison}"
+        );
+    }
+    assert_eq!(seen("stale_output").unwritten[0], 5);
+
+    let leftover = seen("workspace_leftover");
+    assert_eq!(leftover.result, honest);
+    let under: Vec<_> = leftover.deviations.iter().map(|d| d.under).collect();
+    assert_eq!(under, [Repeat::WorkspaceLeftover]);
+    let order = seen("order_nondeterministic");
+    assert!(order.memory.is_empty() && !order.deviations.is_empty());
+}
+
+#[test]
+fn observe_other_bits_under_one_change_are_controlled_by_identical_runs() {
+    for seed in 0..4 {
+        let inputs = inputs(&format!("fwd c=9 k=4 in=5x5 ker=3x3 fill=normal:{seed}"));
+        let Outcome::Ran(seen) = observe(&inputs, CARRIER, Some("order_nondeterministic"), 1)
+        else {
+            panic!("it runs");
+        };
+        assert!(seen.deviations.iter().any(|d| d.under == Repeat::Same));
+    }
+}

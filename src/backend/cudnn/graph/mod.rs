@@ -57,9 +57,14 @@ pub struct Graph {
     budget: KnobBudget,
     seed: u64,
     coverage: Coverage,
-    /// The last problem: its plans are built once for all fills and repeats.
-    prepared: Option<Prepared>,
+    /// The latest problems, newest first: their plans are built once for all
+    /// fills, repeats and other forms of a case.
+    prepared: Vec<Prepared>,
 }
+
+/// Problems whose plans are kept: one, and the forms that its cases are
+/// compared in.
+const KEPT_PROBLEMS: usize = 3;
 
 impl Graph {
     /// The graph API of `session`, which must outlive it.
@@ -69,16 +74,21 @@ impl Graph {
             budget,
             seed,
             coverage: Coverage::default(),
-            prepared: None,
+            prepared: Vec::new(),
         })
     }
 
     /// Takes the prepared problem out, or prepares `problem` anew.
     fn prepared(&mut self, problem: &ConvProblem) -> Called<Prepared> {
-        match self.prepared.take() {
-            Some(same) if same.problem == *problem => Ok(same),
-            _ => self.planner.prepare(problem),
+        match self.prepared.iter().position(|p| p.problem == *problem) {
+            Some(at) => Ok(self.prepared.remove(at)),
+            None => self.planner.prepare(problem),
         }
+    }
+
+    fn keep(&mut self, prepared: Prepared) {
+        self.prepared.insert(0, prepared);
+        self.prepared.truncate(KEPT_PROBLEMS);
     }
 
     /// The plan of a choice. An `Err` is the user's mistake.
@@ -94,36 +104,54 @@ impl Graph {
         };
         check_index(index, &prepared, &self.planner)?;
         let plan = self.planner.plan(&mut prepared, index, knobs);
-        self.prepared = Some(prepared);
+        self.keep(prepared);
         Ok(plan)
     }
 
+    /// The plan rebuilt as a repeat asks for it; `None` where the library has
+    /// no such plan that fits into the workspace, and the plan itself is run.
+    fn rebuilt(
+        &mut self,
+        case: &Inputs,
+        candidate: (i64, &[(u32, i64)]),
+        plan: &Plan,
+        repeat: Repeat,
+    ) -> Option<Plan> {
+        let again = match repeat {
+            Repeat::PlanFromJson => self.planner.reread(plan),
+            Repeat::OddStrides => {
+                let prepared = self.prepared(&case.problem).ok()?;
+                let (engine, choice) = candidate;
+                let again = self.planner.restrided(&prepared, engine, choice);
+                self.keep(prepared);
+                again
+            }
+            _ => None,
+        };
+        again.filter(|again| again.workspace <= plan.workspace)
+    }
+
     fn observe(
-        &self,
-        session: &Session,
-        bench: &mut Bench,
+        &mut self,
+        (session, bench): (&Session, &mut Bench),
         inputs: &Inputs,
+        candidate: (i64, &[(u32, i64)]),
         plan: &Plan,
         setup: &Setup<'_>,
     ) -> Result<Outcome> {
-        let reread = setup
+        let rebuilt: Vec<(Repeat, Plan)> = setup
             .repeats
-            .contains(&Repeat::PlanFromJson)
-            .then(|| self.planner.reread(plan))
-            .flatten();
-        // Without its JSON the plan itself is repeated.
+            .iter()
+            .filter_map(|&r| Some((r, self.rebuilt(inputs, candidate, plan, r)?)))
+            .collect();
         bench.observe(session, inputs, setup, &mut |launch: &Launch| {
-            let again = reread.as_ref().filter(|_| from_json(launch));
+            let again = rebuilt.iter().find(|(r, _)| Some(*r) == launch.repeat);
             again
-                .unwrap_or(plan)
+                .map_or(plan, |(_, again)| again)
                 .execute(self.planner.calls(), session, launch)
                 .map_err(contract)
         })
     }
-}
-
-fn from_json(launch: &Launch) -> bool {
-    launch.repeat == Some(Repeat::PlanFromJson)
 }
 
 /// A plan that was built must execute: the library's refusal to is a failure,
@@ -159,7 +187,7 @@ impl Api for Graph {
             self.seed,
             &mut self.coverage,
         );
-        self.prepared = Some(prepared);
+        self.keep(prepared);
         Ok(listings)
     }
 
@@ -175,8 +203,9 @@ impl Api for Graph {
             Err(failure) => return Ok(Support::Refused(failure.to_string())),
         };
         check_index(index, &prepared, &self.planner)?;
+        planner::check_knobs(&prepared, index, knobs)?;
         let support = self.planner.support(&mut prepared, index, knobs);
-        self.prepared = Some(prepared);
+        self.keep(prepared);
         Ok(support)
     }
 
@@ -198,13 +227,22 @@ impl Api for Graph {
             }
         };
         let beta = inputs.problem.beta.0;
-        let extra = [Repeat::PlanFromJson];
+        let extra: &[Repeat] = match operation::has_ones(&inputs.problem) {
+            true => &[Repeat::PlanFromJson, Repeat::OddStrides],
+            false => &[Repeat::PlanFromJson],
+        };
         let setup = Setup {
             workspace: plan.workspace,
             planning: start.elapsed(),
-            repeats: &repeats(options.repeats, plan.workspace, beta, &extra),
+            repeats: &repeats(
+                options.repeats,
+                inputs.fill.seed,
+                plan.workspace,
+                beta,
+                extra,
+            ),
         };
-        let outcome = self.observe(session, bench, inputs, &plan, &setup)?;
+        let outcome = self.observe((session, bench), inputs, (index, knobs), &plan, &setup)?;
         let event = match outcome {
             Outcome::Ran(_) => Event::Executed,
             _ => Event::Failed,

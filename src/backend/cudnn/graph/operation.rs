@@ -97,9 +97,46 @@ pub fn unique_id(role: Role) -> i64 {
     }
 }
 
+/// Which strides tensors are described with; all describe the same memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strides {
+    /// Those of a packed tensor.
+    Packed,
+    /// Those, but of a dimension of size 1, where a stride means nothing, one
+    /// that no packed tensor has. Frameworks give such for views.
+    OddWhereOne,
+}
+
+impl Strides {
+    fn of(self, problem: &ConvProblem, role: Role) -> Vec<usize> {
+        let dims = problem.dims(role);
+        let odd = 2 * problem.elements(role) + 1;
+        let mut strides = problem.layout.strides(&dims);
+        if self == Strides::OddWhereOne {
+            let ones = strides
+                .iter_mut()
+                .zip(&dims)
+                .filter(|(_, size)| **size == 1);
+            ones.for_each(|(stride, _)| *stride = odd);
+        }
+        strides
+    }
+}
+
+/// Whether a tensor has a dimension of size 1.
+pub fn has_ones(problem: &ConvProblem) -> bool {
+    let roles = [Role::X, Role::W, Role::Y];
+    roles.iter().any(|&role| problem.dims(role).contains(&1))
+}
+
 /// A finalized graph of one convolution.
-pub fn graph(calls: &Rc<Calls>, target: &Target, problem: &ConvProblem) -> Called<Rc<Descriptor>> {
-    let operation = operation(calls, problem)?;
+pub fn graph(
+    calls: &Rc<Calls>,
+    target: &Target,
+    problem: &ConvProblem,
+    strides: Strides,
+) -> Called<Rc<Descriptor>> {
+    let operation = operation(calls, problem, strides)?;
     let draft = Draft::new(calls, kind::OPERATIONGRAPH)?
         .descriptors(at::OPERATIONGRAPH_OPS, &[&operation])?;
     target
@@ -107,12 +144,13 @@ pub fn graph(calls: &Rc<Calls>, target: &Target, problem: &ConvProblem) -> Calle
         .finalize()
 }
 
-fn operation(calls: &Rc<Calls>, problem: &ConvProblem) -> Called<Rc<Descriptor>> {
+fn operation(calls: &Rc<Calls>, problem: &ConvProblem, strides: Strides) -> Called<Rc<Descriptor>> {
     let slots = slots(problem.direction);
+    let tensor = |role| tensor(calls, problem, role, strides);
     let draft = Draft::new(calls, slots.kind)?
-        .descriptors(slots.x, &[&tensor(calls, problem, Role::X)?])?
-        .descriptors(slots.w, &[&tensor(calls, problem, Role::W)?])?
-        .descriptors(slots.y, &[&tensor(calls, problem, Role::Y)?])?
+        .descriptors(slots.x, &[&tensor(Role::X)?])?
+        .descriptors(slots.w, &[&tensor(Role::W)?])?
+        .descriptors(slots.y, &[&tensor(Role::Y)?])?
         .descriptors(slots.convolution, &[&convolution(calls, problem)?])?;
     let draft = scale(draft, slots.alpha, problem, problem.alpha)?;
     scale(draft, slots.beta, problem, problem.beta)?.finalize()
@@ -127,7 +165,12 @@ fn scale(draft: Draft, attribute: Attribute, problem: &ConvProblem, scale: Scale
     }
 }
 
-fn tensor(calls: &Rc<Calls>, problem: &ConvProblem, role: Role) -> Called<Rc<Descriptor>> {
+fn tensor(
+    calls: &Rc<Calls>,
+    problem: &ConvProblem,
+    role: Role,
+    strides: Strides,
+) -> Called<Rc<Descriptor>> {
     let dims = problem.dims(role);
     Draft::new(calls, kind::TENSOR)?
         .constant(
@@ -136,7 +179,7 @@ fn tensor(calls: &Rc<Calls>, problem: &ConvProblem, role: Role) -> Called<Rc<Des
             data_type(problem.dtype(role)),
         )?
         .sizes(at::TENSOR_DIMENSIONS, &dims)?
-        .sizes(at::TENSOR_STRIDES, &problem.layout.strides(&dims))?
+        .sizes(at::TENSOR_STRIDES, &strides.of(problem, role))?
         .integers(at::TENSOR_UNIQUE_ID, &[unique_id(role)])?
         .integers(at::TENSOR_BYTE_ALIGNMENT, &[ALIGNMENT])?
         .finalize()
@@ -201,6 +244,28 @@ mod tests {
             let strides = lifted.layout.strides(&square);
             assert_eq!([strides[0], strides[1], strides[3]], flat_strides[..]);
         }
+    }
+
+    #[test]
+    fn strides_odd_ones_leave_every_address_as_it_was() {
+        let problem: ConvProblem = "fwd n=1 c=3 k=1 in=5x1 ker=2x1 layout=nhwc"
+            .parse()
+            .unwrap();
+        assert!(has_ones(&problem));
+        for role in [Role::X, Role::W, Role::Y] {
+            let dims = problem.dims(role);
+            let packed = Strides::Packed.of(&problem, role);
+            let odd = Strides::OddWhereOne.of(&problem, role);
+            for axis in 0..dims.len() {
+                match dims[axis] {
+                    1 => assert!(odd[axis] % 2 == 1 && odd[axis] > problem.elements(role)),
+                    _ => assert_eq!(odd[axis], packed[axis]),
+                }
+            }
+        }
+        assert!(!has_ones(
+            &"fwd n=2 c=3 k=2 in=5x5 ker=2x2".parse().unwrap()
+        ));
     }
 
     #[test]

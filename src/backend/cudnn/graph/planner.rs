@@ -16,7 +16,7 @@ use super::engine::Engine;
 use super::heuristics::{self, Mode, Ranked};
 use super::names::{attribute as at, kind};
 use super::notes::Declared;
-use super::operation::{self, Target, as_2d};
+use super::operation::{self, Strides, Target, as_2d};
 use super::plan::{self, Choice, Plan};
 use crate::backend::Support;
 use crate::bound::Generation;
@@ -54,6 +54,8 @@ pub struct DeviceProperties {
 pub struct Prepared {
     /// The problem.
     pub problem: ConvProblem,
+    /// What the library was asked: the problem, or a 1D one as 2D.
+    asked: ConvProblem,
     graph: Rc<Descriptor>,
     engines: Vec<Called<Engine>>,
     plans: HashMap<(i64, Choice), Called<Rc<Plan>>>,
@@ -129,10 +131,11 @@ impl Planner {
     }
 
     fn ask(&self, problem: &ConvProblem, asked: &ConvProblem) -> Called<Prepared> {
-        let graph = operation::graph(&self.calls, &self.target, asked)?;
+        let graph = operation::graph(&self.calls, &self.target, asked, Strides::Packed)?;
         let count = graph.integer(at::OPERATIONGRAPH_ENGINE_GLOBAL_COUNT)?;
         Ok(Prepared {
             problem: problem.clone(),
+            asked: asked.clone(),
             engines: (0..count)
                 .map(|index| Engine::new(&self.calls, &self.target, &graph, index))
                 .collect(),
@@ -169,6 +172,24 @@ impl Planner {
     pub(in crate::backend::cudnn) fn reread(&self, plan: &Plan) -> Option<Plan> {
         let json = plan.json().ok()?;
         plan::from_json(&self.calls, &self.target, &json).ok()
+    }
+
+    /// The plan of a choice for the same tensors with other strides of their
+    /// dimensions of size 1; `None` where there is no such dimension, or the
+    /// library takes no such strides.
+    pub(in crate::backend::cudnn) fn restrided(
+        &self,
+        prepared: &Prepared,
+        engine: i64,
+        choice: &[(u32, i64)],
+    ) -> Option<Plan> {
+        if !operation::has_ones(&prepared.asked) {
+            return None;
+        }
+        let strides = Strides::OddWhereOne;
+        let graph = operation::graph(&self.calls, &self.target, &prepared.asked, strides).ok()?;
+        let engine = Engine::new(&self.calls, &self.target, &graph, engine).ok()?;
+        plan::build(&self.calls, &self.target, &engine, choice).ok()
     }
 
     /// The heuristics' lists, asked for once; a mode that fails has none.
@@ -281,6 +302,19 @@ fn refusal(problem: &ConvProblem) -> Option<String> {
                 scale.0
             )
         })
+}
+
+/// A choice that an engine cannot have is the mistake of whoever wrote it.
+pub(super) fn check_knobs(prepared: &Prepared, engine: i64, choice: &[(u32, i64)]) -> Result<()> {
+    let Ok(known) = prepared.engine(engine) else {
+        return Ok(());
+    };
+    check_choice(known, choice).map_err(|failure| {
+        Error::usage(format!(
+            "{}. 'convfuzz list' shows the engines; knobs are specific to a version of cuDNN",
+            failure.message
+        ))
+    })
 }
 
 /// Checks a choice against what the engine says of its knobs. The heuristics'

@@ -138,10 +138,7 @@ fn trial(
     tally: &mut Tally,
 ) {
     let Support::Offered {
-        arithmetic,
-        nondeterministic,
-        notes,
-        ..
+        arithmetic, notes, ..
     } = &listing.support
     else {
         return;
@@ -167,7 +164,7 @@ fn trial(
     tally.trials += 1;
     let bounds = Bounds::new(inputs, arithmetic);
     let case = Case { inputs, reference };
-    let judgement = judge(case, bounds.as_ref(), *nondeterministic, &outcome);
+    let judgement = judge(case, bounds.as_ref(), listing.support.promises(), &outcome);
     report(&repro, notes, &judgement, tally);
 }
 

@@ -161,7 +161,7 @@ impl Api for Legacy {
         let setup = Setup {
             workspace,
             planning,
-            repeats: &repeats(options.repeats, workspace, beta, &[]),
+            repeats: &repeats(options.repeats, inputs.fill.seed, workspace, beta, &[]),
         };
         bench.observe(session, inputs, &setup, &mut |launch| {
             described.convolve(session, &self.functions, algorithm, math, launch)
