@@ -8,7 +8,7 @@ use crate::judge::Verdict;
 
 /// Version of the columns below; grows when one is added, renamed or changes
 /// its meaning.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// The serde form of measured values. JSON has neither NaN nor infinity and
 /// would make them null, which means "not measured"; here they are the texts
@@ -111,8 +111,19 @@ pub struct TrialRecord {
     /// Bound there, absolute.
     #[serde(with = "measured")]
     pub bound: Option<f64>,
-    /// Outputs whose verdict needed the arbiter.
+    /// Judged outputs that were decided in exact arithmetic. With the next two
+    /// it makes up `judged`.
+    #[serde(default)]
+    pub exact: Option<u64>,
+    /// Decided by double arithmetic with a certified radius.
+    #[serde(default)]
+    pub certified: Option<u64>,
+    /// Decided by the arbiter, in arbitrary precision.
     pub arbitrated: Option<u64>,
+    /// Outputs compared with the arbiter besides: the worst of the trial, and
+    /// random ones of its case (charged to the case's first trial).
+    #[serde(default)]
+    pub audited: Option<u64>,
     /// Workspace, bytes.
     pub workspace: Option<u64>,
     /// Time in the library, milliseconds.

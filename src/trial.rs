@@ -10,9 +10,14 @@ use crate::candidate::{Candidate, Repro};
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
 use crate::judge::{Case, Judgement, Rated, SkipReason, Verdict, judge, mark_suspects};
-use crate::oracle::{self, Reference, Sample};
+use crate::oracle::{self, Decided, Reference, Sample};
 use crate::outcome::Outcome;
 use crate::record::{SCHEMA, TrialRecord};
+use crate::tensor::Tensor;
+
+mod metamorphic;
+
+use metamorphic::{Rerun, Transformed};
 
 /// How a case is run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +28,10 @@ pub struct TrialOptions {
     pub outputs: usize,
     /// Outputs of every case compared with the arbiter.
     pub audit: usize,
+    /// One case in so many is run once more in another form that must give the
+    /// same numbers: one sample alone, padding written out, the other layout,
+    /// one group alone. 0 means none; 1 means every case, in every form it has.
+    pub metamorphic: u32,
     /// Text forms of candidates that are not to be run.
     pub skip: Vec<String>,
 }
@@ -33,6 +42,7 @@ impl Default for TrialOptions {
             repeats: 1,
             outputs: 1 << 18,
             audit: 2,
+            metamorphic: 8,
             skip: Vec::new(),
         }
     }
@@ -70,6 +80,7 @@ pub fn run_listed(
     options: &TrialOptions,
     on: &mut dyn FnMut(Event),
 ) -> Result<()> {
+    let forms = metamorphic::chosen(repro, options);
     let mut done = Vec::new();
     let mut data = None;
     for listing in listings {
@@ -85,7 +96,15 @@ pub fn run_listed(
                 }
                 let data = data.as_mut().expect("just made");
                 done.push(data.trial(backend, repro, listing, options, on)?);
+                if forms.is_empty() {
+                    done.iter_mut().for_each(|done| done.result = None);
+                }
             }
+        }
+    }
+    if let Some(data) = &data {
+        for form in &forms {
+            data.compare(backend, form, &mut done, on)?;
         }
     }
     finish(repro, done, on);
@@ -125,8 +144,12 @@ pub fn listings(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>
 
 /// A trial's record, with what suspects are marked by.
 struct Done {
+    /// The trial.
+    repro: Repro,
     record: TrialRecord,
     rated: Option<(Arithmetic, Judgement)>,
+    /// What it gave, while it is to be compared with other forms of the case.
+    result: Option<Tensor>,
 }
 
 /// What all candidates of a case share.
@@ -136,6 +159,8 @@ struct Data {
     bounds: HashMap<Arithmetic, Option<Bounds>>,
     /// Time spent on it, charged to the first trial.
     spent: Duration,
+    /// Outputs compared with the arbiter and not yet charged to a trial.
+    audited: u64,
 }
 
 impl Data {
@@ -145,12 +170,13 @@ impl Data {
         let seed = inputs.fill.seed;
         let sample = Sample::choose(&inputs.problem, options.outputs, seed);
         let reference = oracle::reference(&inputs, &sample);
-        oracle::audit(&inputs, &reference, options.audit, seed)?;
+        let audited = oracle::audit(&inputs, &reference, options.audit, seed)?;
         Ok(Data {
             inputs,
             reference,
             bounds: HashMap::new(),
             spent: started.elapsed(),
+            audited,
         })
     }
 
@@ -190,14 +216,58 @@ impl Data {
         let judgement = judge(case, bounds.as_ref(), *nondeterministic, &outcome);
         let mut record = blank(repro, listing);
         fill_in(&mut record, &judgement, &outcome);
+        record.audited = Some(std::mem::take(&mut self.audited) + self.confirm(&judgement)?);
         let own = std::mem::take(&mut self.spent) + judging.elapsed();
         record.library_ms = Some(milliseconds(in_library));
         record.own_ms = Some(milliseconds(own));
         on(Event::Judged(record.clone()));
         Ok(Done {
+            repro: via(repro, listing),
             record,
             rated: Some((*arithmetic, judgement)),
+            result: match outcome {
+                Outcome::Ran(observation) => Some(observation.result),
+                _ => None,
+            },
         })
+    }
+
+    /// Runs the candidates that did not fail on another form of the case, and
+    /// fails those that then give other numbers.
+    fn compare(
+        &self,
+        backend: &mut dyn Backend,
+        form: &Transformed,
+        done: &mut [Done],
+        on: &mut dyn FnMut(Event),
+    ) -> Result<()> {
+        let mut rerun = Rerun::new(backend, form, &self.inputs);
+        for done in done {
+            let Some((arithmetic, _)) = &done.rated else {
+                continue;
+            };
+            if let Some(Some(bounds)) = self.bounds.get(arithmetic) {
+                rerun.check(bounds, done, on)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Data {
+    /// Asks the arbiter about the worst output of a trial, unless it was asked
+    /// before; says how many outputs it was asked about.
+    fn confirm(&self, judgement: &Judgement) -> Result<u64> {
+        let outputs = &self.reference.outputs;
+        let Some(worst) = judgement.worst else {
+            return Ok(0);
+        };
+        match outputs.binary_search_by_key(&worst.index, |o| o.index) {
+            Ok(at) if outputs[at].decided != Decided::Arbiter => {
+                oracle::confirm(&self.inputs, &outputs[at]).map(|()| 1)
+            }
+            _ => Ok(0),
+        }
     }
 }
 
@@ -223,8 +293,10 @@ fn refused(repro: &Repro, listing: &Listing, why: &str) -> Done {
     record.set_verdict(Verdict::Skipped(SkipReason::NotSupported));
     record.detail = Some(why.to_owned());
     Done {
+        repro: via(repro, listing),
         record,
         rated: None,
+        result: None,
     }
 }
 
@@ -288,7 +360,9 @@ fn fill_in(record: &mut TrialRecord, judgement: &Judgement, outcome: &Outcome) {
     record.wrong = Some(judgement.wrong);
     record.max_ulp = judgement.max_ulp;
     record.max_ratio = judgement.max_ratio;
-    record.arbitrated = Some(judgement.arbitrated);
+    record.exact = Some(judgement.decided.fixed_point);
+    record.certified = Some(judgement.decided.certified);
+    record.arbitrated = Some(judgement.decided.arbiter);
     if let Some(worst) = judgement.worst {
         record.worst_index = Some(worst.index as u64);
         record.expected = Some(worst.expected);

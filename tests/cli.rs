@@ -50,6 +50,8 @@ fn fuzz<'a>(out: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         "20000",
         "--jobs",
         "2",
+        "--minimize",
+        "0",
         "--out",
         out,
     ];
@@ -287,6 +289,73 @@ fn environment_named_library_that_is_missing_is_exit_3() {
         "{}",
         stdout(&doctor)
     );
+}
+
+const H200: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/src/backend/cudnn/graph/properties/h200.json"
+);
+
+#[test]
+fn list_device_props_that_cannot_be_used_are_exit_2() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let bad = text(file.path());
+    for (content, words) in [
+        ("not JSON", "are not JSON"),
+        ("{\"warpSize\":32}", "lack 'deviceVer'"),
+    ] {
+        fs::write(file.path(), content).unwrap();
+        expect_error(&["list", "--device-props", bad, PROBLEM], 2, &[bad, words]);
+    }
+    let missing = "/no/such/props.json";
+    expect_error(
+        &["list", "--device-props", missing, PROBLEM],
+        2,
+        &[missing, "cannot read"],
+    );
+    for contradiction in [
+        ["--backend", "host"],
+        ["--api", "legacy"],
+        ["--fault", "tap_dropped"],
+        ["--device", "0"],
+    ] {
+        let mut arguments = vec!["list", "--device-props", H200, PROBLEM];
+        arguments.extend(contradiction);
+        assert_eq!(code(&run(&arguments)), 2, "{contradiction:?}");
+    }
+}
+
+#[test]
+fn list_device_props_without_the_library_is_exit_3() {
+    let gone = "/no/such/libcudnn.so.9";
+    let arguments = ["list", "--device-props", H200, "--cudnn-lib", gone, PROBLEM];
+    expect_error(&arguments, 3, &["--device-props", gone]);
+}
+
+/// Where cuDNN 9.8 or later is found.
+#[test]
+fn list_device_props_lists_engines_and_knobs_without_a_gpu() {
+    let library = std::env::var("CONVFUZZ_CUDNN_LIB");
+    let mut arguments = vec!["list", "--json", "--device-props", H200];
+    if let Ok(library) = &library {
+        arguments.extend(["--cudnn-lib", library]);
+    }
+    arguments.push("fwd c=8 k=8 in=9x9 ker=3x3 type=fp16");
+    let output = run(&arguments);
+    if code(&output) == 3 {
+        eprintln!("skipped, no engine was listed: {}", stderr(&output));
+        return;
+    }
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let list = document(&output);
+    expect_documented("list --json", &list);
+    assert_eq!(list["combination"]["device"], "NVIDIA H200");
+    let candidates = list["candidates"].as_array().unwrap();
+    let with = |key: &str| candidates.iter().filter(|c| !c[key].is_null()).count();
+    assert!(with("arithmetic") > 3 && with("refused") > 3, "{list:#}");
+    assert!(with("knobs") > 3, "{list:#}");
+    let legacy = |c: &serde_json::Value| c["candidate"].as_str().unwrap().starts_with("legacy");
+    assert!(!candidates.iter().any(legacy));
 }
 
 #[test]
@@ -617,4 +686,31 @@ fn output_disk_that_fills_up_is_exit_3_and_loses_nothing_written() {
     assert_eq!(errors.matches("error: ").count(), 1, "{errors}");
     assert!(errors.contains("free some space"), "{errors}");
     assert!(trials(&small.0).len() > 10);
+}
+
+#[test]
+fn examine_soundness_judges_every_fill_and_writes_a_table() {
+    let folder = TempDir::new().unwrap();
+    let csv = folder.path().join("soundness.csv");
+    let output = run(&["examine", "--soundness", "30000", "--csv", text(&csv)]);
+    assert_eq!(code(&output), 0, "{}", stdout(&output));
+    let said = stdout(&output);
+    assert!(said.contains(" 0 outside their bound"), "{said}");
+    let mut judged = std::collections::BTreeMap::<String, u64>::new();
+    let mut algorithms = BTreeSet::new();
+    for row in csv::Reader::from_path(&csv).unwrap().records() {
+        let row = row.unwrap();
+        *judged.entry(row[0].to_owned()).or_default() += row[3].parse::<u64>().unwrap();
+        algorithms.insert(row[1].to_owned());
+        assert_eq!(&row[4], "0", "{row:?}");
+        let ratio: f64 = row[5].parse().unwrap_or(0.0);
+        assert!(ratio <= 1.0, "{row:?}");
+    }
+    assert_eq!(judged.len(), convfuzz::fill::FillKind::ALL.len());
+    assert!(judged.values().all(|&n| n >= 30_000), "{judged:?}");
+    assert_eq!(
+        algorithms.len(),
+        convfuzz::backend::host::ALGORITHMS.len(),
+        "{algorithms:?}"
+    );
 }

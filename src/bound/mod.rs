@@ -16,8 +16,8 @@
 //! | operands below a format's range in a step | 2^−F·2^emin·max | exponents are clamped at emin, the same sources |
 //! | narrower partial sums | (q−1)·u·S, q ≤ 2048 slices | derived; range of CUDNN_KNOB_TYPE_SPLIT_K |
 //! | operands rounded to p bits | 2·2^(1−p) + 2^(2−2p), truncation allowed | derived |
-//! | Winograd | u·(2n_B + 2n_G + 1 + C + 2n_A)·W per tile | Barabasz et al., ACM TOMS 46(4), 2020 |
-//! | transforms stored in a narrower type | 2·u·W | derived: data and filter once each |
+//! | Winograd | u·(2(n_B+1) + 2(n_G+1) + 2(n_A+1) + C)·W, W of any alignment of tiles unless known | Barabasz et al., ACM TOMS 46(4), 2020; alignment derived in [`winograd`] |
+//! | transforms stored in a narrower type | as operands rounded to p bits, times W; its range as an absolute term | derived: data and filter once each |
 //! | FFT | 12·u·log2 N·Σ‖x‖‖w‖ | Percival, Math. Comp. 72, 2003 |
 //! | alpha, beta | 3·u·(\|alpha\|·M + \|beta·prior\|), and one output rounding of each | derived |
 
@@ -38,7 +38,7 @@ use fft::ImageNorms;
 use operands::Magnitudes;
 use sums::SumShape;
 use upper::Upper;
-use winograd::TileWeights;
+use winograd::{Floor, TileWeights};
 
 /// What a candidate declares it does to the numbers: the contract a bound is
 /// derived from. Where a candidate does not say, the widest it may do is set.
@@ -64,10 +64,10 @@ pub struct Arithmetic {
 pub enum Family {
     /// Every output is a sum of its own products.
     InnerProduct,
-    /// Winograd; `tile` is the output tile m of F(m, r) when known, and tiles
-    /// then start at output 0.
+    /// Winograd; `tile` is m of F(m, r) when known, and tiles then start at
+    /// output 0: the output tile, or dy's for bwd_filter, F(r, m).
     Winograd {
-        /// Output tile; `None` = any in use.
+        /// m; `None` = any in use.
         tile: Option<u32>,
     },
     /// FFT; `tile` is the transform length when known.
@@ -154,8 +154,8 @@ pub struct Bounds {
     relative: Upper,
     /// Per nonzero product: operands below their format's range.
     per_product: Upper,
-    /// Of the whole sum, where the family makes error without products.
-    depth: u64,
+    /// Terms of every sum, where the family makes error without products.
+    depth: Option<u64>,
     epilogue: Epilogue,
     overflow: Overflow,
 }
@@ -196,24 +196,23 @@ impl Bounds {
         let (a, b) = (Magnitudes::of(&a), Magnitudes::of(&b));
         let problem = &inputs.problem;
         let (scale, family_error) = scale(inputs, arithmetic)?;
-        let transformed = !matches!(scale, Scale::Own);
-        // In a transformed domain the operand rounding applies to transformed
-        // values; their range is bounded by the scale, not by the data.
-        let per_product = operands::absolute(arithmetic.operands, a, b)
-            + clamped_exponents(inputs, arithmetic, a, b)
-            + operands::flushed(arithmetic, a, b);
+        let rounding = operands::relative(arithmetic.operands);
         Some(Bounds {
             arithmetic: *arithmetic,
-            shape: sum_shape(problem),
-            relative: operands::relative(arithmetic.operands) + family_error,
-            per_product,
-            depth: if transformed {
-                problem.reduction_length() as u64
-            } else {
-                0
+            shape: scale.shape(problem),
+            relative: rounding + family_error + rounding * family_error,
+            per_product: match scale {
+                // Tiles know their own.
+                Scale::Tile(_) => Upper::ZERO,
+                _ => {
+                    operands::absolute(arithmetic.operands, a, b)
+                        + clamped_exponents(inputs, arithmetic, a, b)
+                        + operands::flushed(arithmetic, a, b)
+                }
             },
+            depth: scale.terms(problem),
             epilogue: Epilogue::new(problem, arithmetic),
-            overflow: Overflow::new(problem, arithmetic, a, b),
+            overflow: Overflow::new(problem, arithmetic, &scale, a, b),
             scale,
         })
     }
@@ -221,7 +220,7 @@ impl Bounds {
     /// Bound on the distance between the exact value of `output` and what the
     /// candidate rounds to the output type, rounded up.
     pub fn at(&self, output: &Output) -> f64 {
-        let nonzero = output.nonzero.max(self.depth);
+        let nonzero = self.depth.unwrap_or(output.nonzero);
         let scale = self.scale_at(output);
         let sum = self.sum_error(nonzero);
         let first_order = sum.relative + self.relative;
@@ -229,7 +228,8 @@ impl Bounds {
         let compound = sum.relative * self.relative;
         let accumulated = (first_order + compound) * scale
             + sum.absolute
-            + self.per_product * Upper::of(nonzero as f64);
+            + self.per_product * Upper::of(nonzero as f64)
+            + self.floor(output);
         self.epilogue.apply(accumulated, scale, output).get()
     }
 
@@ -268,6 +268,22 @@ impl Bounds {
         }
     }
 
+    /// Error through underflow in transformed tiles.
+    fn floor(&self, output: &Output) -> Upper {
+        match &self.scale {
+            Scale::Tile(tiles) => tiles.floor(output.index),
+            _ => Upper::ZERO,
+        }
+    }
+
+    /// The bound as it would be without that error, to show that it is needed.
+    #[cfg(test)]
+    fn forget_floor(&mut self) {
+        if let Scale::Tile(tiles) = &mut self.scale {
+            tiles.forget_floor();
+        }
+    }
+
     fn sum_error(&self, nonzero: u64) -> sums::SumError {
         let shape = SumShape {
             nonzero,
@@ -294,16 +310,61 @@ fn scale(inputs: &Inputs, arithmetic: &Arithmetic) -> Option<(Scale, Upper)> {
     match arithmetic.family {
         Family::InnerProduct => Some((Scale::Own, Upper::ZERO)),
         Family::Winograd { tile } => {
-            let tiles = match tile {
-                Some(m) => TileWeights::aligned(inputs, m as usize)?,
-                None => TileWeights::any(inputs)?,
-            };
-            let error = Upper::of(tiles.roundings()) * Upper::of(u);
+            let tiles = TileWeights::new(inputs, tile, tile_floor(arithmetic))?;
+            let error = sums::second_order(Upper::of(tiles.roundings()) * Upper::of(u));
             Some((Scale::Tile(tiles), error))
         }
         Family::Fft { .. } => {
             let error = fft::transform_error(&inputs.problem, u);
             Some((Scale::Image(ImageNorms::new(inputs)), error))
+        }
+    }
+}
+
+/// What transformed tiles lose below their formats' ranges: stored elements up
+/// to the smallest normal, which some engines flush, and as much again where a
+/// tensor core clamps exponents (t·2^−F of it, t ≤ 16, F ≥ 23).
+fn tile_floor(arithmetic: &Arithmetic) -> Floor {
+    let stored = arithmetic.operands.format().map_or(0.0, |f| f.min_normal());
+    let compute = arithmetic.accumulator.format();
+    Floor {
+        stored: 2.0 * stored,
+        // A product and a sum.
+        operation: 2.0
+            * if arithmetic.flush_to_zero {
+                compute.min_normal()
+            } else {
+                compute.min_subnormal()
+            },
+    }
+}
+
+impl Scale {
+    /// Terms of every sum, where they are not the output's nonzero products.
+    fn terms(&self, problem: &ConvProblem) -> Option<u64> {
+        match self {
+            Scale::Own => None,
+            Scale::Tile(tiles) => Some(tiles.terms()),
+            Scale::Image(_) => Some(problem.reduction_length() as u64),
+        }
+    }
+
+    /// How tensor cores may cut the sums up.
+    fn shape(&self, problem: &ConvProblem) -> SumShape {
+        match (self, problem.direction) {
+            // Tiles of many images and rows, each row perhaps padded.
+            (Scale::Tile(tiles), Direction::BwdFilter) => SumShape {
+                nonzero: tiles.terms(),
+                runs: tiles.terms(),
+                run_length: 1,
+            },
+            // Channels, in one run.
+            (Scale::Tile(tiles), _) => SumShape {
+                nonzero: tiles.terms(),
+                runs: 1,
+                run_length: tiles.terms(),
+            },
+            _ => sum_shape(problem),
         }
     }
 }
@@ -398,7 +459,13 @@ impl Epilogue {
 }
 
 impl Overflow {
-    fn new(problem: &ConvProblem, arithmetic: &Arithmetic, a: Magnitudes, b: Magnitudes) -> Self {
+    fn new(
+        problem: &ConvProblem,
+        arithmetic: &Arithmetic,
+        scale: &Scale,
+        a: Magnitudes,
+        b: Magnitudes,
+    ) -> Self {
         let narrowest = arithmetic.accumulator.min(arithmetic.partials);
         let mut threshold = narrowest.format().max_finite();
         if let (Some(format), true) = (
@@ -412,8 +479,15 @@ impl Overflow {
             // at most N·‖x‖·‖w‖ (Cauchy and Schwarz, Parseval).
             threshold /= fft::length(problem);
         }
+        let stored = match scale {
+            Scale::Tile(tiles) => {
+                let transformed = tiles.transformed() + tiles.transformed();
+                transformed.get() >= threshold
+            }
+            _ => false,
+        };
         Overflow {
-            always: operands::may_overflow(arithmetic.operands, a, b),
+            always: stored || operands::may_overflow(arithmetic.operands, a, b),
             threshold,
         }
     }

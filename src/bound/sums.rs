@@ -128,7 +128,7 @@ fn tensor_core(
 }
 
 /// r → r/(1−r): partial sums are themselves off by the bound.
-fn second_order(r: Upper) -> Upper {
+pub fn second_order(r: Upper) -> Upper {
     if r.get() >= 0.5 {
         return Upper::INFINITE;
     }

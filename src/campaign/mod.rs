@@ -28,11 +28,14 @@ mod draws;
 pub mod examine;
 pub mod protocol;
 pub mod solo;
+pub mod soundness;
+pub mod shard;
 pub mod worker;
 
 use child::{Heard, Worker, failure};
 use draws::Draws;
 use protocol::{Reply, Request};
+use shard::Shard;
 
 /// What to run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -41,7 +44,8 @@ pub struct Plan {
     pub backend: BackendSpec,
     /// Seed of the run.
     pub seed: u64,
-    /// Stop after so many generated problems, each with all its fills.
+    /// Stop after so many generated problems, each with all its fills; those of
+    /// all shards together.
     pub cases: Option<u64>,
     /// Stop drawing cases after this long.
     pub time: Option<Duration>,
@@ -55,8 +59,12 @@ pub struct Plan {
     pub repeats: u32,
     /// Most outputs judged per trial.
     pub outputs: usize,
-    /// File of failing seeds in proptest's format: replayed first, added to.
+    /// File of failing seeds in proptest's format: replayed first, and added to
+    /// unless this is one shard of several, which must all replay the same.
     pub regressions: Option<PathBuf>,
+    /// Which of the cases are run.
+    #[serde(default)]
+    pub shard: Shard,
     /// The convfuzz that workers run; this program when absent.
     pub program: Option<PathBuf>,
 }
@@ -159,7 +167,7 @@ impl<'a> Shared<'a> {
             halted: AtomicBool::new(false),
             started: Instant::now(),
             queue: Mutex::new(Queue {
-                next: -(draws.replayed() as i64),
+                next: plan.shard.at_or_after(-(draws.replayed() as i64)),
                 delivered: 0,
                 taken: 0,
                 replaced: 0,
@@ -198,7 +206,7 @@ impl<'a> Shared<'a> {
             if queue.taken < queue.delivered + window {
                 let taken = (queue.taken, queue.next);
                 queue.taken += 1;
-                queue.next += 1;
+                queue.next += i64::from(self.plan.shard.count());
                 return Some(taken);
             }
             let wait = Duration::from_millis(100);
@@ -237,8 +245,9 @@ fn deliver(
     sink: &mut dyn Sink,
 ) -> Result<Summary> {
     let mut waiting = BTreeMap::new();
+    let replayed = -(shared.draws.replayed() as i64);
     let mut summary = Summary {
-        replayed: shared.draws.replayed() as u64,
+        replayed: shared.plan.shard.share(replayed, 0),
         ..Summary::default()
     };
     for message in receiver {
@@ -287,7 +296,7 @@ fn hand_on(
     records: Vec<TrialRecord>,
 ) -> Result<()> {
     let bad = |r: &TrialRecord| matches!(r.verdict.as_str(), "failed" | "crashed" | "timed_out");
-    if records.iter().any(bad) {
+    if shared.plan.shard == Shard::WHOLE && records.iter().any(bad) {
         shared.draws.persist(number, draw);
     }
     for (trial, mut record) in records.into_iter().enumerate() {

@@ -73,7 +73,7 @@ impl Solo {
         let ended = self.request(repro, &request)?;
         ended
             .record
-            .ok_or_else(|| Error::usage("one candidate is run alone: add via= to the line"))
+            .ok_or_else(|| Error::internal("a worker gave no record of a trial"))
     }
 
     /// Runs one trial for what comes out of it; `None` when it ends its worker.
@@ -86,6 +86,11 @@ impl Solo {
     }
 
     fn request(&mut self, repro: &Repro, request: &Request) -> Result<Ended> {
+        if repro.via.is_none() {
+            return Err(Error::usage(
+                "one candidate is run alone: add via= to the line, as 'convfuzz list' names it",
+            ));
+        }
         let timeout = self.terms.timeout;
         let worker = self.worker()?;
         worker.ask(request);

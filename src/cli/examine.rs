@@ -1,11 +1,13 @@
 //! `convfuzz examine`: is the harness able to fail, and quiet otherwise?
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde::Serialize;
 
 use crate::campaign::examine::{self, Budget, Row};
 use crate::cli::exit::Exit;
+use crate::cli::soundness;
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
 use crate::record::TrialRecord;
@@ -16,7 +18,8 @@ use crate::report::table::{Cell, Mood, Table};
 /// Each fault is hunted under each seed until it is caught or the budget is
 /// spent; then as many problems are run with no fault planted, where nothing may
 /// be found. Ends with 1 when a fault was missed under more than one seed in 20,
-/// or anything was found where nothing is.
+/// or anything was found where nothing is. With --soundness, ends with 1 when
+/// any output of an honest algorithm was outside its bound.
 #[derive(Args, Debug)]
 pub struct Examine {
     /// Seeds per fault
@@ -30,11 +33,19 @@ pub struct Examine {
     /// Also write the table to this CSV file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Instead, run the honest algorithms until N outputs of every fill were
+    /// judged, and tell how near they come to their bounds
+    #[arg(long, value_name = "N", conflicts_with_all = ["seeds", "cases"])]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    soundness: Option<u64>,
 }
 
 impl Examine {
     /// Runs both halves and prints the table.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
+        if let Some(outputs) = self.soundness {
+            return soundness::execute(terminal, outputs, self.csv.as_deref());
+        }
         let budget = Budget {
             seeds: self.seeds,
             cases: self.cases,
@@ -98,7 +109,8 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-fn write_csv(path: &PathBuf, rows: &[Row]) -> Result<()> {
+/// Writes rows as a CSV file.
+pub fn write_csv<T: Serialize>(path: &Path, rows: &[T]) -> Result<()> {
     let failed =
         |e: csv::Error| Error::output(format!("cannot write {}", path.display())).with_source(e);
     let mut writer = csv::Writer::from_path(path).map_err(failed)?;

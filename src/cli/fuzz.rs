@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use serde::Serialize;
 
 use crate::backend::Combination;
+use crate::campaign::shard::Shard;
 use crate::campaign::{self, Plan, Sink};
 use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
@@ -69,6 +70,9 @@ pub struct Fuzz {
     repeats: u32,
     #[command(flatten)]
     minimize: MinimizeArgs,
+    /// Run shard I of N only: the cases whose number modulo N is I, counted from 0
+    #[arg(long, value_name = "I/N", default_value_t, hide_default_value = true)]
+    shard: Shard,
     /// Print the summary as JSON
     #[arg(long)]
     json: bool,
@@ -129,6 +133,7 @@ Examples:
   convfuzz fuzz                                     200 cases on whatever is here
   convfuzz fuzz --time 8h --out results/nightly
   convfuzz fuzz --cases 50 --seed 7 --dtype fp16,bf16 --dims 3
+  convfuzz fuzz --cases 5000 --seed 7 --shard 2/8   the third eighth of it
   convfuzz fuzz --fault tap_dropped --cases 20      a planted fault must be caught";
 
 /// What `--json` prints.
@@ -203,6 +208,7 @@ impl Fuzz {
             repeats: self.repeats,
             outputs: TrialOptions::default().outputs,
             regressions: self.regressions(),
+            shard: self.shard,
             program: None,
         })
     }
@@ -237,7 +243,13 @@ impl Fuzz {
         };
         let budget = match (plan.cases, plan.time) {
             (None, Some(time)) => Budget::Time(time),
-            (cases, _) => Budget::Cases(cases.unwrap_or(DEFAULT_CASES)),
+            (cases, _) => {
+                let cases = cases.unwrap_or(DEFAULT_CASES);
+                Budget::Cases(
+                    plan.shard
+                        .share(0, i64::try_from(cases).unwrap_or(i64::MAX)),
+                )
+            }
         };
         Ok(Recorder {
             folder: Folder::create(&path, environment)?,

@@ -1,15 +1,22 @@
 //! `convfuzz list`: the candidates of a problem, and why others are refused.
 
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use serde::Serialize;
 
+use crate::backend::cudnn::graph::{self, DeviceProperties, KnobRange, Offline};
+use crate::backend::open::{BackendKind, BackendSpec};
 use crate::backend::{Combination, Listing, Support};
 use crate::bound::{Accumulator, Arithmetic, Family, Generation, OperandRounding, Units};
-use crate::candidate::Repro;
+use crate::candidate::{Candidate, Repro};
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::problem::ConvProblem;
 use crate::report::table::{Cell, Mood, Table};
 
 /// List the candidates for a problem, and why others are refused
@@ -20,6 +27,13 @@ pub struct List {
     words: Vec<String>,
     #[command(flatten)]
     backend: BackendArgs,
+    /// List cuDNN's engines and their knobs for the GPU of this file, which need not be here
+    ///
+    /// The file holds the JSON that cuDNN 9.8 or later gives of a device
+    /// (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). The library is asked;
+    /// nothing is run.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["device", "fault"], help_heading = "Backend")]
+    device_props: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -42,19 +56,25 @@ struct Entry {
     nondeterministic: Option<bool>,
     notes: Option<Vec<String>>,
     refused: Option<String>,
+    /// Of an engine's own choice, with `--device-props`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    knobs: Option<Vec<KnobRange>>,
 }
 
 impl List {
     /// Asks the backend and prints its answer.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         let problem = self.words.join(" ").parse::<Repro>()?.problem;
-        let mut backend = self.backend.open(terminal)?;
-        let listings = backend.candidates(&problem)?;
-        let entries = listings.iter().map(Entry::new).collect();
+        let found = match &self.device_props {
+            Some(file) => ask_offline(file, &self.backend.spec()?, &problem)?,
+            None => self.ask(terminal, &problem)?,
+        };
+        let entries = found.listings.iter();
+        let entries = entries.map(|l| Entry::new(l, &found.knobs)).collect();
         if self.json {
             terminal.json(&Report {
                 problem: problem.to_string(),
-                combination: backend.combination(),
+                combination: &found.combination,
                 candidates: entries,
             })?;
         } else {
@@ -63,11 +83,40 @@ impl List {
         }
         Ok(Exit::Clean)
     }
+
+    fn ask(&self, terminal: &Terminal, problem: &ConvProblem) -> Result<Offline> {
+        let mut backend = self.backend.open(terminal)?;
+        Ok(Offline {
+            listings: backend.candidates(problem)?,
+            combination: backend.combination().clone(),
+            knobs: BTreeMap::new(),
+        })
+    }
+}
+
+/// Asks cuDNN for the engines on the GPU of a device-property file.
+fn ask_offline(file: &Path, spec: &BackendSpec, problem: &ConvProblem) -> Result<Offline> {
+    if spec.kind == BackendKind::Host || !spec.apis.engines {
+        return Err(Error::usage(
+            "--device-props is for cuDNN's engines: it goes with neither --backend host nor \
+             --api legacy",
+        ));
+    }
+    let about = |error: Error| error.context(format!("--device-props {}", file.display()));
+    let text = fs::read_to_string(file)
+        .map_err(|e| about(Error::usage("cannot read the file").with_source(e)))?;
+    let properties = DeviceProperties::parse(&text).map_err(about)?;
+    let library = spec.library.as_deref();
+    graph::offline(library, &properties, problem, spec.knobs, spec.seed).map_err(about)
 }
 
 impl Entry {
-    fn new(listing: &Listing) -> Self {
+    fn new(listing: &Listing, knobs: &BTreeMap<i64, Vec<KnobRange>>) -> Self {
         let candidate = listing.candidate.to_string();
+        let knobs = match &listing.candidate {
+            Candidate::Engine { index, knobs: own } if own.is_empty() => knobs.get(index).cloned(),
+            _ => None,
+        };
         match &listing.support {
             Support::Refused(why) => Entry {
                 candidate,
@@ -86,30 +135,57 @@ impl Entry {
                 nondeterministic: Some(*nondeterministic),
                 notes: Some(notes.clone()),
                 refused: None,
+                knobs,
             },
         }
     }
 }
 
 fn table(entries: &Vec<Entry>) -> Table {
-    let mut table = Table::new(&["candidate", "declared arithmetic", ">workspace", "notes"]);
+    let mut columns = vec!["candidate", "declared arithmetic", ">workspace", "notes"];
+    let with_knobs = entries.iter().any(|entry| entry.knobs.is_some());
+    if with_knobs {
+        columns.push("knobs");
+    }
+    let mut table = Table::new(&columns);
     for entry in entries {
-        table.row(match &entry.refused {
-            Some(why) => vec![
-                entry.candidate.as_str().into(),
-                Cell::new("refused", Mood::Warn),
-                "".into(),
-                why.as_str().into(),
-            ],
-            None => vec![
-                entry.candidate.as_str().into(),
-                entry.arithmetic.clone().unwrap_or_default().into(),
-                entry.workspace.map(bytes).unwrap_or_default().into(),
-                notes(entry).into(),
-            ],
-        });
+        let mut row = row(entry);
+        if with_knobs {
+            let knobs = entry.knobs.iter().flatten().map(knob);
+            row.push(knobs.collect::<Vec<_>>().join(", ").into());
+        }
+        table.row(row);
     }
     table
+}
+
+fn row(entry: &Entry) -> Vec<Cell> {
+    match &entry.refused {
+        Some(why) => vec![
+            entry.candidate.as_str().into(),
+            Cell::new("refused", Mood::Warn),
+            "".into(),
+            why.as_str().into(),
+        ],
+        None => vec![
+            entry.candidate.as_str().into(),
+            entry.arithmetic.clone().unwrap_or_default().into(),
+            entry.workspace.map(bytes).unwrap_or_default().into(),
+            notes(entry).into(),
+        ],
+    }
+}
+
+/// A knob as repro lines number it, with its name and values.
+fn knob(knob: &KnobRange) -> String {
+    let step = match knob.stride {
+        1 => String::new(),
+        stride => format!(" by {stride}"),
+    };
+    format!(
+        "{} {} {}..{}{step}",
+        knob.knob, knob.name, knob.minimum, knob.maximum
+    )
 }
 
 fn notes(entry: &Entry) -> String {
@@ -197,6 +273,20 @@ mod tests {
         arithmetic.partials = Accumulator::Fp16;
         let full = "Winograd 2, tensor core (Hopper), operands tf32, sums fp32, partials fp16";
         assert_eq!(describe(&arithmetic), full);
+    }
+
+    #[test]
+    fn knob_shows_number_name_and_values() {
+        let mut range = KnobRange {
+            knob: 17,
+            name: "SPLIT_K_SLC".to_owned(),
+            minimum: 1,
+            maximum: 9,
+            stride: 1,
+        };
+        assert_eq!(knob(&range), "17 SPLIT_K_SLC 1..9");
+        range.stride = 4;
+        assert_eq!(knob(&range), "17 SPLIT_K_SLC 1..9 by 4");
     }
 
     #[test]

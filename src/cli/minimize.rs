@@ -46,6 +46,12 @@ pub struct Bundled {
     pub rate: Option<Rate>,
     /// The condition under which it fails.
     pub trigger: Option<String>,
+    /// Whether fresh cases bear the condition out.
+    pub credible: bool,
+    /// Share of cases predicted to fail that did, on fresh cases.
+    pub precision: Option<f64>,
+    /// Share of failing cases that were predicted.
+    pub recall: Option<f64>,
     /// What is wrong, in words.
     pub detail: Option<String>,
     /// The bundle's folder.
@@ -162,7 +168,12 @@ impl Job<'_> {
         let mut done = self.lock(&self.done)?;
         let entry = done.iter_mut().find(|b| same(b, &found));
         if let Some(entry) = entry {
-            entry.trigger = found.trigger.as_ref().map(ToString::to_string);
+            if let Some(trigger) = &found.trigger {
+                entry.trigger = Some(trigger.to_string());
+                entry.credible = trigger.is_credible();
+                entry.precision = trigger.check.precision();
+                entry.recall = trigger.check.recall();
+            }
             entry.bundle = Some(bundle);
         }
         Ok(())
@@ -184,6 +195,9 @@ impl Job<'_> {
             class: Some(found.class.clone()),
             rate: Some(found.rate),
             trigger: None,
+            credible: false,
+            precision: None,
+            recall: None,
             detail: found.record.detail.clone(),
             bundle: None,
         });
@@ -199,6 +213,9 @@ impl Job<'_> {
             class: None,
             rate: None,
             trigger: None,
+            credible: false,
+            precision: None,
+            recall: None,
             detail: finding.detail.clone(),
             bundle: None,
         });
@@ -226,7 +243,7 @@ impl Bundled {
             }
             _ => lines.push("  did not fail again by itself".to_owned()),
         }
-        lines.extend(self.trigger.iter().map(|t| format!("  fails when {t}")));
+        lines.extend(self.condition().map(|t| format!("  {t}")));
         let bundle = self.bundle.iter();
         lines.extend(bundle.map(|b| format!("  bundle: {}", b.display())));
         if self.findings.len() > 1 {
@@ -236,6 +253,20 @@ impl Bundled {
             ));
         }
         lines.join("\n")
+    }
+
+    /// The condition with how well it did.
+    fn condition(&self) -> Option<String> {
+        let share = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.2}"));
+        self.trigger.as_ref().map(|trigger| {
+            let (precision, recall) = (share(self.precision), share(self.recall));
+            match self.credible {
+                true => format!("fails when {trigger} (precision {precision}, recall {recall})"),
+                false => format!(
+                    "no simple condition found (precision {precision}, recall {recall} of the best guess)"
+                ),
+            }
+        })
     }
 
     /// An entry of the index.
@@ -248,7 +279,7 @@ impl Bundled {
             _ => lines.push("Did not fail again when run by itself.".to_owned()),
         }
         lines.extend(self.detail.iter().map(|d| format!("\n{d}\n")));
-        lines.extend(self.trigger.iter().map(|t| format!("Fails when `{t}`.")));
+        lines.extend(self.condition().map(|t| format!("\n{t}.")));
         if let (Some(_), Some(id)) = (&self.bundle, self.findings.first()) {
             lines.push(format!("\n[Report]({id}/report.md)"));
         }

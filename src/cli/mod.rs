@@ -24,6 +24,7 @@ pub mod progress;
 pub mod repro;
 pub mod run;
 pub mod shrink;
+mod soundness;
 pub mod terminal;
 pub mod worker;
 

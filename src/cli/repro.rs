@@ -106,9 +106,15 @@ fn state(rate: Rate) -> &'static str {
     }
 }
 
-/// A skip or an untrusted result is no proof that the fault is gone.
+/// A skip is no proof that the fault is gone, nor is a result that could not be
+/// judged. Reduced data is mostly zero by design: what is not was judged.
 fn runnable(record: &TrialRecord) -> Result<()> {
-    if matches!(record.verdict.as_str(), "skipped" | "untrusted") {
+    let proves_nothing = match (record.verdict.as_str(), record.reason.as_deref()) {
+        ("skipped", _) => true,
+        ("untrusted", reason) => reason != Some("mostly_zero"),
+        _ => false,
+    };
+    if proves_nothing {
         let why = record.detail.as_deref().unwrap_or(&record.verdict);
         return Err(Error::environment(format!(
             "the case cannot be run here: {}: {why}",

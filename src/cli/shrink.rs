@@ -175,7 +175,10 @@ fn text(found: &Minimized) -> String {
 fn condition(trigger: &Trigger) -> Vec<String> {
     let share = |v: Option<f64>| v.map_or("-".to_owned(), |v| format!("{v:.3}"));
     let mut lines = vec![
-        format!("fails when: {trigger}"),
+        match trigger.is_credible() {
+            true => format!("fails when: {trigger}"),
+            false => format!("no simple condition found; the best guess: {trigger}"),
+        },
         format!(
             "  on {} fresh cases: precision {}, recall {}{}",
             trigger.checked(),

@@ -4,7 +4,7 @@ use super::{Case, FailureKind, Worst, describe};
 use crate::bound::Bounds;
 use crate::dtype::{DType, Format};
 use crate::fill::Regime;
-use crate::oracle::{Class, Output, Value, arbiter};
+use crate::oracle::{Class, Decided, Output, Tally, Value, arbiter};
 use crate::problem::Direction;
 use crate::tensor::Tensor;
 
@@ -41,7 +41,7 @@ pub struct Summary {
     pub informative: u64,
     pub nonzero: u64,
     pub with_products: u64,
-    pub arbitrated: u64,
+    pub decided: Tally,
     pub max_ulp: Option<f64>,
     pub max_ratio: Option<f64>,
     pub worst: Option<Worst>,
@@ -206,7 +206,7 @@ impl<'a> Elements<'a> {
             informative: !lost && (!overflows || width < output.s),
             arbitrated,
             bound: reach.reach(&value, width, format),
-            error: Some(value.error_above(actual)),
+            error: (!lost).then(|| value.error_above(actual)),
         }
     }
 
@@ -340,7 +340,11 @@ impl Summary {
         self.informative += u64::from(element.informative);
         self.nonzero += output.nonzero;
         self.with_products += u64::from(output.s > 0.0);
-        self.arbitrated += u64::from(element.arbitrated);
+        self.decided.count(if element.arbitrated {
+            Decided::Arbiter
+        } else {
+            output.decided
+        });
         self.fault = match (self.fault, element.fault) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
@@ -352,6 +356,10 @@ impl Summary {
             } else {
                 error / element.bound
             };
+            if element.fault.is_none() {
+                // More than the bound only because both are rounded up.
+                ratio = ratio.min(1.0);
+            }
             let ulp = error / dtype.format().ulp(output.value.hi);
             self.max_ulp = Some(self.max_ulp.map_or(ulp, |m| m.max(ulp)));
             self.max_ratio = Some(self.max_ratio.map_or(ratio, |m| m.max(ratio)));

@@ -8,7 +8,7 @@
 
 use crate::bound::Bounds;
 use crate::fill::{Inputs, Regime};
-use crate::oracle::Reference;
+use crate::oracle::{Reference, Tally};
 use crate::outcome::{Observation, Outcome, Repeat};
 use crate::tensor::Tensor;
 
@@ -17,6 +17,7 @@ mod element;
 mod suspect;
 mod verdict;
 
+pub use describe::place;
 pub use suspect::{Rated, mark_suspects};
 pub use verdict::{FailureKind, SkipReason, UntrustedReason, Verdict};
 
@@ -60,8 +61,8 @@ pub struct Judgement {
     pub max_ratio: Option<f64>,
     /// The output with the largest ratio, wrong ones first.
     pub worst: Option<Worst>,
-    /// Outputs whose verdict needed the arbiter.
-    pub arbitrated: u64,
+    /// How the judged outputs were decided.
+    pub decided: Tally,
     /// Root mean square error against root mean square S: what peers are
     /// compared by.
     pub spread: Option<f64>,
@@ -130,7 +131,7 @@ fn unjudged(verdict: Verdict, detail: &str) -> Judgement {
         max_ulp: None,
         max_ratio: None,
         worst: None,
-        arbitrated: 0,
+        decided: Tally::default(),
         spread: None,
         mean_error: None,
     }
@@ -171,7 +172,7 @@ fn judge_observation(
         max_ulp: summary.max_ulp,
         max_ratio: summary.max_ratio,
         worst: summary.worst,
-        arbitrated: summary.arbitrated,
+        decided: summary.decided,
         spread: summary.spread(),
         mean_error: summary.mean_error(),
     }

@@ -41,6 +41,9 @@ pub enum FailureKind {
     Mismatch,
     /// Outside the bound that the declared arithmetic allows.
     OutOfBound,
+    /// Another form of the same case gives numbers that differ by more than
+    /// both bounds together allow.
+    Metamorphic,
     /// The result depends on what the workspace or output held before.
     UninitialisedRead,
     /// Two identical runs differ in bits without being declared to.

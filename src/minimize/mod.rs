@@ -43,7 +43,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// For many findings at once: as many trials as a fuzz run can spare.
+    /// For many findings at once: as much as a fuzz run can spare.
     pub fn brief() -> Self {
         Options {
             shrink: shrink::Options {
@@ -51,11 +51,7 @@ impl Options {
                 ..shrink::Options::default()
             },
             data_trials: 200,
-            trigger: Some(Effort {
-                max_trials: 300,
-                check: 100,
-                ..Effort::default()
-            }),
+            trigger: Some(Effort::default()),
         }
     }
 }
@@ -255,7 +251,7 @@ fn fills(minimal: Fill) -> Vec<Option<Fill>> {
     let kinds = [FillKind::Integers, FillKind::Normal, FillKind::Impulse];
     let shared = kinds.iter().zip(1..);
     let shared = shared.map(|(&kind, seed)| Some(Fill { kind, seed }));
-    shared.collect()
+    std::iter::once(Some(minimal)).chain(shared).collect()
 }
 
 /// Cases for the condition: small ones, but not smaller than the minimum's

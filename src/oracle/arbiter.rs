@@ -135,8 +135,18 @@ fn to_value(exact: &Float) -> Value {
     Value { hi, lo, radius }
 }
 
+impl Exact {
+    /// Whether a certified value holds the exact one.
+    pub fn is_within(&self, value: &Value) -> bool {
+        // No sum of doubles needs more bits than their range has.
+        let off = Float::with_val(self.value.prec().max(2200), &self.value - value.hi);
+        let off = Float::with_val(off.prec(), off - value.lo);
+        off.abs() <= value.radius
+    }
+}
+
 /// Rounds an exact value to a format, subnormals and overflow included.
-fn round(exact: &Float, dtype: DType) -> f64 {
+pub fn round(exact: &Float, dtype: DType) -> f64 {
     let format = dtype.format();
     let Some(top) = exact.get_exp() else {
         return 0.0;

@@ -138,46 +138,56 @@ fn by_arbiter(inputs: &Inputs, indices: impl IndexedParallelIterator<Item = usiz
     indices.map(|i| arbiter::output(inputs, i)).collect()
 }
 
-fn tally(outputs: &[Output]) -> Tally {
-    let mut tally = Tally::default();
-    for output in outputs {
-        match output.decided {
-            Decided::FixedPoint => tally.fixed_point += 1,
-            Decided::Certified => tally.certified += 1,
-            Decided::Arbiter => tally.arbiter += 1,
+impl Tally {
+    /// Counts one output.
+    pub fn count(&mut self, decided: Decided) {
+        match decided {
+            Decided::FixedPoint => self.fixed_point += 1,
+            Decided::Certified => self.certified += 1,
+            Decided::Arbiter => self.arbiter += 1,
         }
     }
+}
+
+fn tally(outputs: &[Output]) -> Tally {
+    let mut tally = Tally::default();
+    outputs.iter().for_each(|o| tally.count(o.decided));
     tally
 }
 
-/// Compares about `count` outputs, chosen by `seed`, with the arbiter; a
-/// disagreement is a bug of convfuzz.
-pub fn audit(inputs: &Inputs, reference: &Reference, count: usize, seed: u64) -> Result<()> {
+/// Compares `count` outputs, chosen by `seed`, with the arbiter, and says how
+/// many there were; a disagreement is a bug of convfuzz.
+pub fn audit(inputs: &Inputs, reference: &Reference, count: usize, seed: u64) -> Result<u64> {
     let len = reference.outputs.len();
-    let dtype = inputs.problem.result_type();
     for step in 0..count.min(len) {
         let pick = (seed as usize).wrapping_add(step.wrapping_mul(0x9e37_79b9)) % len;
-        check_against_arbiter(inputs, &reference.outputs[pick], dtype)?;
+        confirm(inputs, &reference.outputs[pick])?;
     }
-    Ok(())
+    Ok(count.min(len) as u64)
 }
 
-fn check_against_arbiter(inputs: &Inputs, output: &Output, dtype: DType) -> Result<()> {
+/// Compares one output with the arbiter; a disagreement is a bug of convfuzz.
+pub fn confirm(inputs: &Inputs, output: &Output) -> Result<()> {
     let exact = arbiter::exact(inputs, &Geometry::new(&inputs.problem), output.index);
-    let truth = arbiter::rounded(inputs, output.index, dtype);
-    let same_class = exact.class == output.class;
-    let same_value = output.class != Class::Finite
-        || output
-            .value
-            .rounded(dtype)
-            .is_none_or(|rounded| rounded == truth);
-    if same_class && same_value && exact.s <= output.s && exact.nonzero == output.nonzero {
+    let right = exact.class == output.class
+        && (exact.class != Class::Finite || holds(output, &exact, inputs.problem.result_type()));
+    if right {
         return Ok(());
     }
     Err(Error::internal(format!(
         "the fast oracle and the arbiter disagree at output {} of '{} fill={}': please report this line",
         output.index, inputs.problem, inputs.fill
     )))
+}
+
+/// Whether the exact value is within the radius and rounds alike, and the other
+/// figures are what they should be.
+fn holds(output: &Output, exact: &arbiter::Exact, dtype: DType) -> bool {
+    let same = |rounded: f64| rounded == arbiter::round(&exact.value, dtype);
+    exact.is_within(&output.value)
+        && output.value.rounded(dtype).is_none_or(same)
+        && exact.s <= output.s
+        && exact.nonzero == output.nonzero
 }
 
 /// Elements of the operands and result together: what a case keeps in memory,

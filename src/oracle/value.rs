@@ -44,6 +44,9 @@ impl Value {
         let (d, e) = two_sum(actual, -self.hi);
         let tail = e - self.lo;
         let error = (d + tail).abs();
+        if error == 0.0 && tail == 0.0 {
+            return self.radius;
+        }
         // Three roundings: of tail and of the sum, relative to their sizes.
         (error + (error + tail.abs()) * exp2(-51) + self.radius).next_up()
     }
@@ -136,6 +139,14 @@ mod tests {
         assert_eq!(with(0.0).rounded(DType::Fp16), Some(1.0));
         assert_eq!(with(exp2(-70)).rounded(DType::Fp16), Some(1.0 + exp2(-10)));
         assert_eq!(with(-exp2(-70)).rounded(DType::Fp16), Some(1.0));
+    }
+
+    #[test]
+    fn error_above_of_the_exact_value_is_zero() {
+        for value in [0.0, 1.0, exp2(-1074)] {
+            assert_eq!(Value::exact(value).error_above(value), 0.0);
+        }
+        assert!(Value::exact(1.0).error_above(1.0 + exp2(-52)) > exp2(-52));
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub struct Row {
     pub wrong_infinity: u64,
     /// [`FailureKind::Mismatch`].
     pub mismatch: u64,
-    /// [`FailureKind::OutOfBound`].
+    /// [`FailureKind::OutOfBound`] and [`FailureKind::Metamorphic`].
     pub out_of_bound: u64,
     /// [`FailureKind::UninitialisedRead`].
     pub uninitialised_read: u64,
@@ -117,7 +117,7 @@ impl Row {
             FailureKind::WrongNan => &mut self.wrong_nan,
             FailureKind::WrongInfinity => &mut self.wrong_infinity,
             FailureKind::Mismatch => &mut self.mismatch,
-            FailureKind::OutOfBound => &mut self.out_of_bound,
+            FailureKind::OutOfBound | FailureKind::Metamorphic => &mut self.out_of_bound,
             FailureKind::UninitialisedRead => &mut self.uninitialised_read,
             FailureKind::Nondeterministic => &mut self.nondeterministic,
             FailureKind::Undeclared => &mut self.undeclared,
@@ -276,6 +276,7 @@ mod tests {
             Verdict::Failed(FailureKind::WrongInfinity),
             Verdict::Failed(FailureKind::Mismatch),
             Verdict::Failed(FailureKind::OutOfBound),
+            Verdict::Failed(FailureKind::Metamorphic),
             Verdict::Failed(FailureKind::UninitialisedRead),
             Verdict::Failed(FailureKind::Nondeterministic),
             Verdict::Failed(FailureKind::Undeclared),

@@ -63,11 +63,12 @@ fn stated_schema(bytes: &[u8]) -> Option<u32> {
 }
 
 fn check_schema(path: &Path, schema: u32) -> Result<()> {
-    if schema == SCHEMA {
+    // Columns were only ever added, and those are optional.
+    if (1..=SCHEMA).contains(&schema) {
         return Ok(());
     }
     Err(Error::usage(format!(
-        "'{}' has schema {schema}, this convfuzz reads schema {SCHEMA}; use the version that wrote it",
+        "'{}' has schema {schema}, this convfuzz reads schemas 1 to {SCHEMA}; use the version that wrote it",
         path.display()
     )))
 }

@@ -16,6 +16,8 @@ use crate::report::tally::{Tally, larger};
 pub struct Summary {
     /// All trials.
     pub tally: Tally,
+    /// How outputs were decided.
+    pub decided: DecidedOutputs,
     /// One line per family and type configuration, in a fixed order.
     pub lines: Vec<SummaryLine>,
     /// Time in the library, milliseconds.
@@ -24,6 +26,42 @@ pub struct Summary {
     pub own_ms: f64,
     #[serde(skip)]
     places: BTreeMap<(String, String), usize>,
+}
+
+/// How many outputs were decided by which path of the oracle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DecidedOutputs {
+    /// Judged outputs of all trials.
+    pub judged: u64,
+    /// Elements of all results that were judged, wholly or in part.
+    pub outputs: u64,
+    /// Decided in exact arithmetic.
+    pub exact: u64,
+    /// Decided by double arithmetic with a certified radius.
+    pub certified: u64,
+    /// Decided by the arbiter.
+    pub arbiter: u64,
+    /// Compared with the arbiter besides.
+    pub audited: u64,
+}
+
+impl DecidedOutputs {
+    fn add(&mut self, record: &TrialRecord) {
+        let Some(judged) = record.judged else { return };
+        self.judged += judged;
+        self.outputs += record.outputs;
+        self.exact += record.exact.unwrap_or(0);
+        self.certified += record.certified.unwrap_or(0);
+        self.arbiter += record.arbitrated.unwrap_or(0);
+        self.audited += record.audited.unwrap_or(0);
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{} of {} outputs judged: {} exactly, {} with a certified radius, {} by the arbiter, which also confirmed {}",
+            self.judged, self.outputs, self.exact, self.certified, self.arbiter, self.audited
+        )
+    }
 }
 
 /// One line of the table.
@@ -48,6 +86,7 @@ impl Summary {
     pub fn add(&mut self, record: &TrialRecord) -> Result<()> {
         let verdict = record.parsed_verdict()?;
         self.tally.add(verdict, record.suspect);
+        self.decided.add(record);
         self.library_ms += record.library_ms.unwrap_or(0.0);
         self.own_ms += record.own_ms.unwrap_or(0.0);
         let line = self.line(record);
@@ -99,6 +138,7 @@ impl Summary {
         for &place in self.places.values() {
             table.row(self.lines[place].cells());
         }
+        table.note(self.decided.text());
         table
     }
 }
@@ -144,6 +184,12 @@ mod tests {
             compute: "fp32".to_owned(),
             library_ms: Some(2.0),
             max_ratio: Some(0.5),
+            outputs: 12,
+            judged: Some(10),
+            exact: Some(3),
+            certified: Some(6),
+            arbitrated: Some(1),
+            audited: Some(2),
             ..TrialRecord::default()
         };
         record.set_verdict(verdict);
@@ -175,6 +221,8 @@ mod tests {
         assert_eq!(lines, expected);
         assert_eq!((summary.tally.trials, summary.library_ms), (4, 8.0));
         let drawn = summary.table().render(false);
+        let decided = "40 of 48 outputs judged: 12 exactly, 24 with a certified radius, 4 by the arbiter, which also confirmed 8";
+        assert!(drawn.contains(decided), "{drawn}");
         assert!(drawn.find("engine:3") < drawn.find("legacy:1"), "{drawn}");
     }
 }

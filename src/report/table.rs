@@ -13,6 +13,7 @@ const STYLE: TableStyle = TableStyle::new()
 pub struct Table {
     columns: Vec<Column>,
     rows: Vec<Vec<Cell>>,
+    notes: Vec<String>,
 }
 
 /// A column heading and the side its cells keep to.
@@ -117,12 +118,19 @@ impl Table {
         Table {
             columns: columns.collect(),
             rows: Vec::new(),
+            notes: Vec::new(),
         }
     }
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<Cell>) -> &mut Self {
         self.rows.push(cells);
+        self
+    }
+
+    /// Adds a line of text below the table.
+    pub fn note(&mut self, text: String) -> &mut Self {
+        self.notes.push(text);
         self
     }
 
@@ -147,7 +155,9 @@ impl Table {
         if color {
             table.enforce_styling();
         }
-        table.trim_fmt()
+        let notes = self.notes.iter().cloned();
+        let lines: Vec<String> = [table.trim_fmt()].into_iter().chain(notes).collect();
+        lines.join("\n")
     }
 }
 

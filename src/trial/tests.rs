@@ -4,16 +4,20 @@ use super::*;
 use crate::backend::host::{HostBackend, HostOptions};
 
 fn records(line: &str, fault: Option<&str>) -> Vec<TrialRecord> {
-    let options = HostOptions {
+    records_with(line, fault, &TrialOptions::default())
+}
+
+fn records_with(line: &str, fault: Option<&str>, options: &TrialOptions) -> Vec<TrialRecord> {
+    let host = HostOptions {
         fault: fault.map(str::to_owned),
     };
-    let mut backend = HostBackend::new(&options).unwrap();
+    let mut backend = HostBackend::new(&host).unwrap();
     let mut records = Vec::new();
     let mut starting = 0;
     run_case(
         &mut backend,
         &line.parse().unwrap(),
-        &TrialOptions::default(),
+        options,
         &mut |event| match event {
             Event::Starting(_) => starting += 1,
             Event::Judged(_) => assert!(starting > 0),
@@ -79,6 +83,95 @@ fn run_case_overflow_inside_transforms_is_no_failure() {
     ] {
         for record in records(line, None) {
             assert_ne!(record.verdict, "failed", "{record:?}");
+        }
+    }
+}
+
+#[test]
+fn run_case_records_how_outputs_were_decided() {
+    let decided = |line: &str| {
+        let records = records(line, None);
+        let ran: Vec<_> = records.iter().filter(|r| r.judged.is_some()).collect();
+        assert!(!ran.is_empty());
+        for record in &ran {
+            let paths = [record.exact, record.certified, record.arbitrated];
+            let sum: u64 = paths.into_iter().map(Option::unwrap).sum();
+            assert_eq!(Some(sum), record.judged, "{record:?}");
+        }
+        // Two random outputs of the case, beside the worst of each trial.
+        let audited: u64 = ran.iter().filter_map(|r| r.audited).sum();
+        (ran[0].exact, ran[0].certified, audited - ran.len() as u64)
+    };
+    let half = "fwd c=8 k=8 in=9x9 ker=3x3 type=fp16 fill=normal:1";
+    assert_eq!(decided(half), (Some(392), Some(0), 2));
+    let single = "fwd c=8 k=8 in=9x9 ker=3x3 fill=normal:1";
+    assert_eq!(decided(single), (Some(0), Some(392), 2));
+}
+
+/// One output in a hundred is judged, by luck none of the wrong ones, so that
+/// only the other form of the case can tell.
+#[test]
+fn run_case_faults_outside_the_sample_show_against_another_form() {
+    let options = |metamorphic| TrialOptions {
+        outputs: 64,
+        metamorphic,
+        ..TrialOptions::default()
+    };
+    for (fault, form, rest) in [
+        ("spoiled_in_batch", "alone", "n=3 ker=3x3 fill=normal:1"),
+        (
+            "spoiled_with_padding",
+            "padding written out",
+            "ker=3x3 pad=1x1 fill=ints:2",
+        ),
+        (
+            "spoiled_channels_last",
+            "in nchw",
+            "ker=3x3 layout=nhwc fill=positive:3",
+        ),
+        (
+            "spoiled_in_groups",
+            "as a convolution of its own",
+            "ker=3x3 g=2 fill=normal:4",
+        ),
+    ] {
+        for direction in ["fwd", "bwd_data"] {
+            let line = format!("{direction} c=8 k=8 in=20x20 {rest}");
+            let carrier = |records: Vec<TrialRecord>| {
+                let mut all = records.into_iter();
+                all.find(|r| r.candidate.contains('!')).unwrap()
+            };
+            let unseen = carrier(records_with(&line, Some(fault), &options(0)));
+            assert_eq!(unseen.verdict, "passed", "{unseen:?}");
+            let seen = carrier(records_with(&line, Some(fault), &options(1)));
+            assert_eq!(seen.reason.as_deref(), Some("metamorphic"), "{seen:?}");
+            assert!(seen.detail.unwrap().contains(form));
+        }
+    }
+}
+
+#[test]
+fn run_case_honest_algorithms_agree_with_every_form_of_a_case() {
+    let options = TrialOptions {
+        metamorphic: 1,
+        ..TrialOptions::default()
+    };
+    for direction in ["fwd", "bwd_data", "bwd_filter"] {
+        for types in ["fp32", "fp16", "bf16 alpha=2 beta=-1", "fp64"] {
+            for fill in [
+                "normal:1",
+                "ints:2",
+                "loguniform:3",
+                "cancel:4",
+                "subnormal:5",
+            ] {
+                let line = format!(
+                    "{direction} n=2 c=6 k=4 in=7x6 ker=3x3 pad=1x2 g=2 type={types} fill={fill}"
+                );
+                for record in records_with(&line, None, &options) {
+                    assert_ne!(record.verdict, "failed", "{record:?}");
+                }
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use super::sum::{Prepared, Sum};
 use crate::bound::Accumulator;
 use crate::dtype::{BF16, DType, FP16, Format, TF32};
 use crate::geometry::split;
-use crate::problem::{ConvProblem, Direction, Role};
+use crate::problem::{ConvProblem, Direction, Layout, Role};
 
 /// A planted fault.
 pub struct Fault {
@@ -307,6 +307,30 @@ pub static FAULTS: &[Fault] = &[
         "one output in 100 is off by one ulp",
         |p| outputs(p) >= 100,
         Act::Output(nudge_some)
+    ),
+    fault!(
+        "spoiled_in_batch",
+        "with N > 1 one output of every plane is wrong",
+        |p| p.n > 1 && p.direction != Direction::BwdFilter,
+        Act::Output(spoil_one)
+    ),
+    fault!(
+        "spoiled_with_padding",
+        "with padding one output of every plane is wrong",
+        padded,
+        Act::Output(spoil_one)
+    ),
+    fault!(
+        "spoiled_channels_last",
+        "in NHWC one output of every plane is wrong",
+        |p| p.layout == Layout::Nhwc,
+        Act::Output(spoil_one)
+    ),
+    fault!(
+        "spoiled_in_groups",
+        "with groups one output of every plane is wrong",
+        |p| p.groups > 1,
+        Act::Output(spoil_one)
     ),
     fault!(
         "double_rounding",
@@ -757,6 +781,13 @@ fn nudge_some(site: &Site<'_>, output: usize, value: f64) -> Option<f64> {
     } else {
         value
     })
+}
+
+fn spoil_one(site: &Site<'_>, output: usize, value: f64) -> Option<f64> {
+    let p = &site.inputs.problem;
+    let plane: usize = p.dims(p.direction.result())[2..].iter().product();
+    let wrong = output % plane == plane * 3 / 8;
+    Some(if wrong { 2.0 * value + 1.0 } else { value })
 }
 
 fn round_twice(site: &Site<'_>, _: usize, value: f64) -> Option<f64> {

@@ -77,7 +77,8 @@ proptest! {
 fn showing(fault: &str) -> &'static str {
     match fault {
         "stride_dilation" => "fwd c=3 k=4 in=9x9 ker=2x3 stride=2x2 dil=2x2 pad=1x1 fill=normal:1",
-        "groups_off" => "fwd c=4 k=4 in=5x5 ker=3x3 g=2 fill=normal:1",
+        "spoiled_channels_last" => "fwd c=3 k=4 in=5x5 ker=3x3 layout=nhwc fill=normal:1",
+        "groups_off" | "spoiled_in_groups" => "fwd c=4 k=4 in=5x5 ker=3x3 g=2 fill=normal:1",
         "padding_swapped" => "fwd c=3 k=4 in=5x5 ker=3x3 pad=2+0x1 fill=normal:1",
         "alpha_ignored" => "fwd c=3 k=4 in=5x5 ker=3x3 alpha=2 fill=normal:1",
         "beta_ignored" => "fwd c=3 k=4 in=5x5 ker=3x3 beta=2 fill=normal:1",

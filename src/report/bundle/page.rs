@@ -224,6 +224,7 @@ fn trigger(trigger: &Trigger) -> Value {
         precision => share(trigger.check.precision()),
         recall => share(trigger.check.recall()),
         settled => trigger.settled,
+        credible => trigger.is_credible(),
         evidence => trigger.clauses.iter().map(ToString::to_string).collect::<Vec<_>>(),
         counterexamples => lines(&trigger.check.counterexamples),
     }

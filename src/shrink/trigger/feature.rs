@@ -64,6 +64,8 @@ pub enum Feature {
     SameChannels,
     /// One channel of x in each of several groups.
     Depthwise,
+    /// Whether alpha or beta differs from (1, 0).
+    Scaled,
     /// Largest stride.
     MaxStride,
     /// Largest dilation of a kernel extent above 1.
@@ -109,7 +111,7 @@ impl Feature {
         all.extend([Type, ResultType, Compute, Layout, Direction]);
         all.extend([Alpha, Beta, Regime, Fill]);
         all.extend(knobs.into_iter().map(Knob));
-        all.extend([CPerGroup, KPerGroup, SameChannels, Depthwise]);
+        all.extend([CPerGroup, KPerGroup, SameChannels, Depthwise, Scaled]);
         all.extend([MaxStride, MaxDilation, MaxPad, Uneven, SmallImage, WidePad]);
         all.extend([Taps, Out(0), Out(1), Out(2), Positions, Outputs, Reduction]);
         all
@@ -143,6 +145,7 @@ impl Feature {
             Feature::Knob(kind) => knob(repro, kind),
             Feature::SameChannels => word(p.c == p.k),
             Feature::Depthwise => word(p.groups > 1 && p.groups == p.c),
+            Feature::Scaled => word((p.alpha.0, p.beta.0) != (1.0, 0.0)),
             Feature::Uneven => word(p.pad_before != p.pad_after),
             Feature::SmallImage => word(any(p, |d| p.spatial[d] < p.kernel_extent(d))),
             Feature::WidePad => word(any(p, |d| {
@@ -248,6 +251,7 @@ impl Feature {
             Feature::KPerGroup => "k/groups",
             Feature::SameChannels => "(c == k)",
             Feature::Depthwise => "depthwise",
+            Feature::Scaled => "(alpha,beta) != (1,0)",
             Feature::MaxStride => "largest stride",
             Feature::MaxDilation => "largest dilation",
             Feature::MaxPad => "largest pad",

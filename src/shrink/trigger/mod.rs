@@ -33,7 +33,7 @@ mod tests;
 
 pub use clause::{Clause, Test};
 pub use feature::{Feature, Value};
-use pool::Pool;
+use pool::{Case, Pool};
 use propose::Proposer;
 
 /// How much is tried.
@@ -209,6 +209,9 @@ const CHOICE: usize = 8;
 /// Times that a check which found errors is followed by more learning.
 const LESSONS: u32 = 3;
 
+/// A clause that no more than one in so many passing cases speaks for is noise.
+const NOISE_SHARE: usize = 100;
+
 struct Search<'a, 'p, C> {
     trier: Trier<'a, 'p, Repro, C>,
     proposer: Proposer,
@@ -248,11 +251,33 @@ impl<C: PartialEq> Search<'_, '_, C> {
             let surprises = self.round()?;
             if self.trier.exhausted {
                 self.hypothesis = clause::cover(&self.pool);
+                self.drop_noise();
                 return Ok(false);
             }
             quiet = if surprises == 0 { quiet + 1 } else { 0 };
         }
+        self.drop_noise();
         Ok(true)
+    }
+
+    /// Drops clauses that rest on next to nothing: data that happens not to
+    /// show a fault makes a few cases pass that should not.
+    fn drop_noise(&mut self) {
+        let passing = self.pool.passing().count();
+        let least = (passing / NOISE_SHARE).max(1);
+        loop {
+            let support = |at: usize| {
+                let alone = |c: &&Case| self.is(Wanted::Violating(at), &c.repro);
+                self.pool.passing().filter(alone).count()
+            };
+            let weakest = (0..self.hypothesis.len()).map(|at| (support(at), at)).min();
+            match weakest {
+                Some((support, at)) if support <= least && passing > least => {
+                    self.hypothesis.remove(at);
+                }
+                _ => return,
+            }
+        }
     }
 
     /// Tries to break the hypothesis; the number of wrong predictions.
@@ -448,6 +473,12 @@ impl Trigger {
     /// Whether `repro` is predicted to fail.
     pub fn holds(&self, repro: &Repro) -> bool {
         self.clauses.iter().all(|e| e.clause.holds(repro))
+    }
+
+    /// Whether the check bears it out: at least four in five of what it predicts
+    /// to fail did, and of what failed was predicted.
+    pub fn is_credible(&self) -> bool {
+        self.check.precision() >= Some(0.8) && self.check.recall() >= Some(0.8)
     }
 
     /// Number of cases of the final check.

@@ -307,3 +307,30 @@ fn infer_among_refused_cases_say_nothing() {
     assert_eq!(trigger.to_string(), "c >= 17");
     assert!(refused > 0 && trigger.check.counterexamples.is_empty());
 }
+
+/// One case in fifty has data that does not show the fault.
+#[test]
+fn infer_data_that_hides_the_fault_now_and_then_adds_no_clauses() {
+    let mut hidden = 0;
+    let mut predicate = |r: &Repro| {
+        let mut hash = std::hash::DefaultHasher::new();
+        std::hash::Hash::hash(r, &mut hash);
+        let shows = !std::hash::Hasher::finish(&hash).is_multiple_of(50);
+        hidden += u32::from(!shows);
+        Ok((r.problem.c >= 17 && shows).then_some(()))
+    };
+    let minimum = "fwd c=17 k=1 in=1 ker=1".parse().unwrap();
+    let trigger = infer(&minimum, &[], &Effort::default(), &mut predicate)
+        .unwrap()
+        .unwrap();
+    assert!(hidden > 5);
+    assert_eq!(trigger.to_string(), "c >= 17", "{:?}", trigger.clauses);
+    assert!(trigger.check.precision() >= Some(0.9));
+}
+
+#[test]
+fn infer_alpha_or_beta_is_one_condition() {
+    let fault: Fault = |r| (r.problem.alpha.0, r.problem.beta.0) != (1.0, 0.0);
+    let trigger = inferred(fault, "fwd c=1 k=1 in=1 ker=1 alpha=-1", &effort(0));
+    assert_eq!(trigger.to_string(), "(alpha,beta) != (1,0)");
+}

@@ -4,15 +4,19 @@
 //! cuDNN 9.8, for one that is known by its properties only; [`Graph`] runs
 //! their plans.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
+
+use serde::Serialize;
 
 use super::Api;
 use super::driver::Called;
 use super::observe::{Bench, Launch, Setup, repeats};
 use super::session::Session;
 use super::status::{Failure, Meaning};
-use crate::backend::{Listing, RunOptions, Support};
+use crate::backend::{Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
@@ -39,9 +43,10 @@ mod words;
 
 pub use coverage::{Coverage, Row};
 pub use knobs::KnobBudget;
-pub use planner::Planner;
+pub use planner::{DeviceProperties, Planner};
 
 use coverage::Event;
+use engine::{Engine, Knob};
 use plan::Plan;
 use planner::Prepared;
 use survey::survey;
@@ -243,8 +248,78 @@ fn none(failure: &Failure) -> Listing {
     }
 }
 
+/// The engines of a problem for a GPU that is known by its properties only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offline {
+    /// What was asked.
+    pub combination: Combination,
+    /// As [`crate::backend::Backend::candidates`].
+    pub listings: Vec<Listing>,
+    /// Knobs of the engines that take the problem, by engine index.
+    pub knobs: BTreeMap<i64, Vec<KnobRange>>,
+}
+
+/// A knob with its values: `minimum`, `minimum + stride`, … `maximum`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KnobRange {
+    /// cudnnBackendKnobType_t, as in repro lines.
+    pub knob: u32,
+    /// Its name.
+    pub name: String,
+    /// Smallest value.
+    pub minimum: i64,
+    /// Largest value.
+    pub maximum: i64,
+    /// Step between values.
+    pub stride: i64,
+}
+
+impl From<&Knob> for KnobRange {
+    fn from(knob: &Knob) -> Self {
+        KnobRange {
+            knob: knob.kind,
+            name: names::knob(knob.kind as i32).into_owned(),
+            minimum: knob.minimum,
+            maximum: knob.maximum,
+            stride: knob.stride,
+        }
+    }
+}
+
+/// Asks `library` (found by itself when absent) for the engines of `problem` on
+/// the GPU of `properties`. Nothing is run, and no GPU is needed.
+///
+/// # Errors
+/// As [`Planner::offline`].
+pub fn offline(
+    library: Option<&Path>,
+    properties: &DeviceProperties,
+    problem: &ConvProblem,
+    budget: KnobBudget,
+    seed: u64,
+) -> Result<Offline> {
+    let planner = Planner::offline(library, properties)?;
+    let knobs = planner.prepare(problem).map(|prepared| {
+        let ranges = |e: &Engine| (e.index, e.knobs.iter().map(KnobRange::from).collect());
+        prepared.engines().map(ranges).collect()
+    });
+    let (major, minor) = properties.capability;
+    Ok(Offline {
+        combination: Combination {
+            backend: "cudnn".to_owned(),
+            device: properties.name.clone(),
+            sm: format!("{major}.{minor}"),
+            cudnn: planner.version().to_string(),
+            convfuzz: env!("CARGO_PKG_VERSION").to_owned(),
+            ..Combination::default()
+        },
+        listings: list_offline(&planner, problem, budget, seed),
+        knobs: knobs.unwrap_or_default(),
+    })
+}
+
 /// The listings of `problem` for a GPU that is known by its properties only.
-pub fn list_offline(
+fn list_offline(
     planner: &Planner,
     problem: &ConvProblem,
     budget: KnobBudget,

@@ -15,7 +15,7 @@ const H200: &str = include_str!("properties/h200.json");
 
 fn open(properties: &str) -> Result<Planner> {
     let library = std::env::var_os("CONVFUZZ_CUDNN_LIB").map(PathBuf::from);
-    Planner::offline(library.as_deref(), properties)
+    Planner::offline(library.as_deref(), &DeviceProperties::parse(properties)?)
 }
 
 /// The planner for an H200; `None`, with the reason printed, without a library.
@@ -119,6 +119,29 @@ fn list_gives_every_index_once_and_refusals_have_words() {
             assert!(words.contains("NOT_SUPPORTED"), "{text}: {words}");
         }
     }
+}
+
+#[test]
+fn offline_names_the_gpu_and_gives_the_knobs_of_every_engine_offered() {
+    if h200().is_none() {
+        return;
+    }
+    let library = std::env::var_os("CONVFUZZ_CUDNN_LIB").map(PathBuf::from);
+    let properties = DeviceProperties::parse(H200).unwrap();
+    let problem = "fwd c=8 k=8 in=9x9 ker=3x3 type=fp16".parse().unwrap();
+    let budget = KnobBudget::Default;
+    let found = offline(library.as_deref(), &properties, &problem, budget, 0).unwrap();
+    assert_eq!(found.combination.device, "NVIDIA H200");
+    assert_eq!(found.combination.sm, "9.0");
+    for listing in offered(&found.listings) {
+        let (index, choice) = parts(&listing.candidate).unwrap();
+        let knobs = &found.knobs[&index];
+        for (kind, _) in choice {
+            assert!(knobs.iter().any(|k| k.knob == *kind), "{listing:?}");
+        }
+    }
+    let ranges: Vec<_> = found.knobs.values().flatten().collect();
+    assert!(ranges.len() > 10 && ranges.iter().all(|k| k.minimum <= k.maximum));
 }
 
 #[test]

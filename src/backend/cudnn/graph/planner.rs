@@ -40,6 +40,16 @@ pub struct Planner {
     generation: Generation,
 }
 
+/// A GPU as a device-property JSON describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceProperties {
+    json: String,
+    /// Compute capability.
+    pub capability: (u32, u32),
+    /// The GPU's name; empty where the file has none.
+    pub name: String,
+}
+
 /// The engines of one problem, and the plans built so far.
 pub struct Prepared {
     /// The problem.
@@ -62,15 +72,19 @@ impl Planner {
 
     /// A planner without a GPU, for the one that `properties` describes: JSON
     /// that cuDNN gave on that GPU ([`Planner::properties`]).
-    pub fn offline(library: Option<&Path>, properties: &str) -> Result<Planner> {
+    ///
+    /// # Errors
+    /// Usage, when the library does not take the properties or does not know
+    /// their GPU; environment, when there is no library of version 9.8 or later.
+    pub fn offline(library: Option<&Path>, properties: &DeviceProperties) -> Result<Planner> {
         let around = Surroundings::read(library);
         let cudnn = Rc::new(Cudnn::load(&around, &mut Vec::new())?);
         check_deviceless(cudnn.version)?;
-        let capability = capability(properties)?;
+        let capability = properties.capability;
         check_known(&cudnn, capability)?;
         let calls = Calls::look_up(&cudnn)?;
         let made = Draft::new(&calls, kind::DEVICEPROP)
-            .and_then(|draft| draft.text(at::DEVICEPROP_JSON_REPRESENTATION, properties))
+            .and_then(|draft| draft.text(at::DEVICEPROP_JSON_REPRESENTATION, &properties.json))
             .and_then(Draft::finalize)
             .map_err(|failure| unusable(&failure, cudnn.version))?;
         Ok(Planner {
@@ -299,19 +313,30 @@ fn check_deviceless(version: Version) -> Result<()> {
     )))
 }
 
-/// The compute capability in a device-property JSON, where 900 is 9.0.
-fn capability(properties: &str) -> Result<(u32, u32)> {
-    let parsed: serde_json::Value = serde_json::from_str(properties).map_err(|e| {
-        Error::usage("the device properties are not JSON as cuDNN writes it").with_source(e)
-    })?;
-    let number = parsed
-        .get("deviceVer")
-        .and_then(serde_json::Value::as_u64)
-        .and_then(|number| u32::try_from(number).ok())
-        .ok_or_else(|| {
-            Error::usage("the device properties lack 'deviceVer': they are not cuDNN's")
+impl DeviceProperties {
+    /// Reads what cuDNN wrote on a GPU.
+    ///
+    /// # Errors
+    /// Usage, when it is not that.
+    pub fn parse(json: &str) -> Result<DeviceProperties> {
+        let parsed: serde_json::Value = serde_json::from_str(json).map_err(|e| {
+            Error::usage("the device properties are not JSON as cuDNN writes it").with_source(e)
         })?;
-    Ok((number / 100, number % 100 / 10))
+        // 900 is 9.0.
+        let number = parsed
+            .get("deviceVer")
+            .and_then(serde_json::Value::as_u64)
+            .and_then(|number| u32::try_from(number).ok())
+            .ok_or_else(|| {
+                Error::usage("the device properties lack 'deviceVer': they are not cuDNN's")
+            })?;
+        let name = parsed.get("deviceName").and_then(serde_json::Value::as_str);
+        Ok(DeviceProperties {
+            json: json.to_owned(),
+            capability: (number / 100, number % 100 / 10),
+            name: name.unwrap_or_default().to_owned(),
+        })
+    }
 }
 
 /// A failure to take device properties: theirs, or the machine's.
@@ -381,6 +406,7 @@ mod tests {
 
     #[test]
     fn capability_is_read_or_the_file_is_refused() {
+        let capability = |text: &str| DeviceProperties::parse(text).map(|p| p.capability);
         assert_eq!(capability("{\"deviceVer\":900}").unwrap(), (9, 0));
         assert_eq!(capability("{\"deviceVer\":1210}").unwrap(), (12, 1));
         for text in ["", "{}", "{\"deviceVer\":\"x\"}"] {

@@ -246,7 +246,7 @@ fn properties_are_captured_and_usable() {
     let planner = Planner::on(&session).unwrap();
     let json = planner.properties(0).unwrap();
     println!("PROPERTIES {json}");
-    let offline = Planner::offline(None, &json).unwrap();
+    let offline = Planner::offline(None, &DeviceProperties::parse(&json).unwrap()).unwrap();
     let line = "fwd n=2 c=32 k=32 in=14x14 ker=3x3 pad=1x1 type=fp16";
     let indices = |planner: &Planner| -> Vec<i64> {
         let prepared = planner.prepare(&line.parse().unwrap()).unwrap();
