@@ -292,7 +292,7 @@ fn night_faults_of_input_and_machine_are_one_clear_line() {
         (
             "replays = \"three\"",
             "",
-            vec!["night.toml", "line 1", "integer"],
+            vec!["night.toml", "line 1", "three"],
         ),
         (
             "corpus = \"none.txt\"",
