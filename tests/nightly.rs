@@ -205,6 +205,21 @@ fn nights_clock_set_back_is_said_and_order_stays() {
 }
 
 #[test]
+fn nights_finding_of_a_killed_night_is_still_news() {
+    let site = Site::new();
+    expect(&site.night(1, true, ""), 1, &["new finding"]);
+    // Killed before it could tell anybody.
+    fs::remove_file(site.path("nightly/history.csv")).unwrap();
+    expect(&site.night(2, true, ""), 1, &["Night 2", "new finding"]);
+    expect(&site.night(3, true, ""), 5, &["Night 3"]);
+    // The same with a folder in use: the other night goes on undisturbed.
+    let lock = fs::File::create(site.path("nightly/.convfuzz.lock")).unwrap();
+    lock.lock().unwrap();
+    expect_error(&site.night(4, true, ""), 3, &["in use", "--out"]);
+    assert_eq!(site.history().column("night"), ["2", "3"]);
+}
+
+#[test]
 fn nights_known_issue_marks_and_stale_ones_are_reported() {
     let site = Site::new();
     let top = "known_issues = \"known.toml\"";
