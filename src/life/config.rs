@@ -32,7 +32,7 @@ pub struct Config {
     pub time: Span,
     /// Generated problems, at most, over all parts.
     pub cases: Option<u64>,
-    /// Part of the time that is kept for new findings, 0 to 0.9.
+    /// Part of the time that is kept for new findings, 0 (none is looked into) to 0.9.
     pub minimize_share: f64,
     /// Runs of every finding's line.
     pub replays: u32,
@@ -435,7 +435,7 @@ mod tests {
                 "time = \"8h\"\ntimes = 3",
                 vec!["line 2", "times", "--print-config"],
             ),
-            ("replays = \"three\"", vec!["line 1", "replays", "three"]),
+            ("replays = \"three\"", vec!["line 1", "three"]),
             ("time = 3", vec!["line 1", "--print-config"]),
             ("\ntime = \"soon\"", vec!["line 2", "90s"]),
             ("[backend]\nkind = \"gpu\"", vec!["line 2", "cudnn"]),

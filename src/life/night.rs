@@ -168,7 +168,8 @@ impl Order<'_> {
                 self.date, row.night, row.date
             ));
         }
-        let twin = store.history.iter().find(|row| row.seed == self.seed());
+        let same = |row: &&Row| row.cases > 0 && row.seed == self.seed();
+        let twin = store.history.iter().find(same);
         if let Some(row) = twin {
             say(&format!(
                 "night {} had the same seed: the same cases are drawn again; --seed draws others",
@@ -222,6 +223,11 @@ impl Night<'_> {
             "night {}, {}, seed {}, on {}",
             self.row.night, self.row.date, self.row.seed, self.combination
         ));
+        // What nights that were not told showed is told by this one.
+        let carried: Vec<String> = self.store.carried.keys().cloned().collect();
+        for id in &carried {
+            self.sighting(id);
+        }
         // What was seen before an error is kept.
         let gathered = self.gather(corpus);
         self.absorb();
@@ -234,7 +240,14 @@ impl Night<'_> {
 
     fn gather(&mut self, corpus: &[Repro]) -> Result<()> {
         self.replay(corpus)?;
+        self.keep()?;
         self.generate()
+    }
+
+    /// Writes what was seen so far: a night may be killed.
+    fn keep(&mut self) -> Result<()> {
+        self.absorb();
+        self.save()
     }
 
     fn folder(&self) -> PathBuf {
@@ -312,9 +325,16 @@ impl Night<'_> {
         }
         self.row.replayed += 1;
         let runs = together(&all);
-        let sighting = self.sighting(id);
-        (sighting.failed, sighting.passed) = (runs.failed, runs.passed);
+        self.set_runs(id, runs);
         Ok(())
+    }
+
+    /// Sets how this night's runs of a finding's line went.
+    fn set_runs(&mut self, id: &str, runs: Runs) {
+        let before = self.store.carried.get(id).cloned().unwrap_or_default();
+        let sighting = self.sighting(id);
+        sighting.failed = before.failed + runs.failed;
+        sighting.passed = before.passed + runs.passed;
     }
 
     /// Runs a finding's line. What fails in another way is a finding of its own.
@@ -342,18 +362,19 @@ impl Night<'_> {
     /// What this night showed of a finding so far.
     fn sighting(&mut self, id: &str) -> &mut Sighting {
         let night = self.row.night;
-        let blank = Sighting {
+        let carried = self.store.carried.get(id).cloned();
+        let begun = Sighting {
             night,
             date: self.row.date,
             combination: self.combination.clone(),
-            ..Sighting::default()
+            ..carried.unwrap_or_default()
         };
         let entry = self
             .store
             .entries
             .get_mut(id)
             .expect("a finding of this store");
-        entry.nights.entry(night).or_insert(blank)
+        entry.nights.entry(night).or_insert(begun)
     }
 
     /// The campaigns, each with its share of the time that is left.
@@ -378,6 +399,7 @@ impl Night<'_> {
             }
             let plan = self.plan(part, number, time, few)?;
             self.campaign(part, &plan)?;
+            self.keep()?;
         }
         Ok(())
     }
@@ -435,7 +457,8 @@ impl Night<'_> {
                 .entry(id.clone())
                 .or_insert_with(|| Entry::of(&finding));
             entry.widen(finding.max_ratio);
-            self.sighting(&id).found = finding.trials;
+            let before = self.store.carried.get(&id).map_or(0, |s| s.found);
+            self.sighting(&id).found = before + finding.trials;
         }
     }
 
@@ -463,8 +486,7 @@ impl Night<'_> {
             if let Some(entry) = self.store.entries.get_mut(&id) {
                 entry.show_by(&finding);
             }
-            let sighting = self.sighting(&id);
-            (sighting.failed, sighting.passed) = (runs.failed, runs.passed);
+            self.set_runs(&id, runs);
         }
         Ok(())
     }
@@ -479,7 +501,11 @@ impl Night<'_> {
     /// yet, news first, while there is time. A failure here is said, and leaves
     /// the findings as they are.
     fn minimize(&mut self, minimizer: &mut dyn Minimizer) {
-        let end = self.started + self.order.config.time.0;
+        let config = self.order.config;
+        if config.minimize_share == 0.0 {
+            return;
+        }
+        let end = self.started + config.time.0;
         for id in self.unexplained() {
             if self.order.stopped() {
                 return;

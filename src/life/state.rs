@@ -292,7 +292,7 @@ mod tests {
         let fixed = life(&nights(&[FAILS, PASSES])).unwrap();
         assert!(fixed.fixed_in(2) && !fixed.fixed_in(3) && !fixed.news(2));
         let later = life(&nights(&[FAILS, PASSES, PASSES])).unwrap();
-        assert!(!later.fixed_in(3) && !later.fixed_in(2));
+        assert!(later.fixed_in(2) && !later.fixed_in(3));
         let new = life(&nights(&[FAILS, NOTHING])).unwrap();
         assert!(new.news(1) && !new.news(2));
     }

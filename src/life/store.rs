@@ -1,13 +1,13 @@
 //! The folder that outlives the runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
-use super::history::{self, Row as Night};
+use super::history::{self, Outcome, Row as Night};
 use super::issues::Issues;
 use super::state::{Life, Sighting, State, life};
 use super::{SCHEMA, table};
@@ -68,6 +68,10 @@ pub struct Store {
     pub entries: BTreeMap<String, Entry>,
     /// All nights so far.
     pub history: Vec<Night>,
+    /// What nights showed that were killed or could not run to their end, so that
+    /// nobody was told: the next night counts it as its own.
+    pub carried: BTreeMap<String, Sighting>,
+    next: u32,
     _lock: Lock,
 }
 
@@ -255,12 +259,38 @@ impl Store {
             ))
         })?;
         let lock = Lock::take(path)?;
-        Ok(Store {
+        let mut store = Store {
             entries: read_entries(&path.join(FOLDERS))?,
             history: history::read(path)?,
+            carried: BTreeMap::new(),
+            next: 0,
             path: path.to_owned(),
             _lock: lock,
-        })
+        };
+        store.carry();
+        Ok(store)
+    }
+
+    /// Numbers the next night above all that left anything behind, and takes up
+    /// what nobody was told.
+    fn carry(&mut self) {
+        let told = self.history.iter().map(|row| row.night);
+        let seen = self.entries.values().flat_map(|e| e.nights.keys().copied());
+        self.next = told.chain(seen).max().unwrap_or(0) + 1;
+        let told = self.history.iter();
+        let told = told.filter(|row| row.outcome != Outcome::CouldNotRun);
+        let told: BTreeSet<u32> = told.map(|row| row.night).collect();
+        for (id, entry) in &mut self.entries {
+            let untold = entry
+                .nights
+                .extract_if(.., |night, _| !told.contains(night));
+            for (_, sighting) in untold {
+                let carried = self.carried.entry(id.clone()).or_default();
+                carried.failed += sighting.failed;
+                carried.passed += sighting.passed;
+                carried.found += sighting.found;
+            }
+        }
     }
 
     /// Its folder.
@@ -273,12 +303,9 @@ impl Store {
         self.path.join(FOLDERS).join(id)
     }
 
-    /// The number of the next night: above all that left anything behind, also a
-    /// night that was killed.
+    /// The number of the next night.
     pub fn next_night(&self) -> u32 {
-        let told = self.history.iter().map(|row| row.night);
-        let seen = self.entries.values().flat_map(|e| e.nights.keys().copied());
-        told.chain(seen).max().unwrap_or(0) + 1
+        self.next
     }
 
     /// Refuses another device: what passes there says nothing about here. Drivers
@@ -434,6 +461,11 @@ mod tests {
         let mut store = Store::open(folder).unwrap();
         with_entry(&mut store, "engine:1", &[seen(1, 3, 0), seen(2, 0, 3)]);
         with_entry(&mut store, "engine:2", &[seen(2, 3, 0)]);
+        for night in [1, 2] {
+            let mut row = Night::begin(night, Date::default(), 0);
+            row.outcome = Outcome::Clean;
+            store.log(&row).unwrap();
+        }
         store
             .save(&Issues::default(), &Combination::default())
             .unwrap();
@@ -472,6 +504,27 @@ mod tests {
         );
         fs::remove_file(&facts).unwrap();
         assert_eq!(Store::open(folder.path()).unwrap().entries.len(), 1);
+    }
+
+    #[test]
+    fn open_nights_nobody_was_told_of_are_carried_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = saved(folder.path());
+        // Night 3 was killed, night 4 could not run to its end.
+        let id = with_entry(&mut store, "engine:3", &[seen(3, 1, 2), seen(4, 0, 3)]);
+        let mut row = Night::begin(4, Date::default(), 0);
+        row.outcome = Outcome::CouldNotRun;
+        store.log(&row).unwrap();
+        store
+            .save(&Issues::default(), &Combination::default())
+            .unwrap();
+        drop(store);
+        let store = Store::open(folder.path()).unwrap();
+        assert_eq!(store.next_night(), 5);
+        assert!(store.entries[&id].nights.is_empty());
+        assert_eq!(store.carried.len(), 1);
+        let carried = &store.carried[&id];
+        assert_eq!((carried.failed, carried.passed), (1, 5));
     }
 
     #[test]
