@@ -27,9 +27,9 @@ mod child;
 mod draws;
 pub mod examine;
 pub mod protocol;
+pub mod shard;
 pub mod solo;
 pub mod soundness;
-pub mod shard;
 pub mod worker;
 
 use child::{Heard, Worker, failure};

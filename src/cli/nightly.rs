@@ -142,7 +142,12 @@ fn text(report: &Report) -> String {
         row.outcome.words()
     )];
     lines.extend(report.changed.iter().map(finding));
-    lines.extend(report.stale.iter().map(|(reference, standing)| stale(reference, *standing)));
+    lines.extend(
+        report
+            .stale
+            .iter()
+            .map(|(reference, standing)| stale(reference, *standing)),
+    );
     lines.push(format!(
         "Findings: {} new, {} regressed, {} fixed; {} open ({} flaky); {} marked as known issues.",
         row.new, row.regressed, row.fixed, row.open, row.flaky, row.marked
@@ -166,7 +171,14 @@ fn finding(row: &Row) -> String {
     };
     let mut lines = vec![format!(
         "{:<9} {} {} {}d {} {} {} [{}]",
-        row.state, row.verdict, row.direction, row.rank, row.types, row.layout, row.candidate, row.id
+        row.state,
+        row.verdict,
+        row.direction,
+        row.rank,
+        row.types,
+        row.layout,
+        row.candidate,
+        row.id
     )];
     if row.rate < 1.0 {
         lines.push(format!("  fails in {:.0}% of its runs", row.rate * 100.0));

@@ -211,7 +211,9 @@ impl Config {
             )));
         }
         if self.replays == 0 || self.jobs == Some(0) || self.cases == Some(0) {
-            return Err(Error::usage("replays, jobs and cases: at least 1 is needed"));
+            return Err(Error::usage(
+                "replays, jobs and cases: at least 1 is needed",
+            ));
         }
         self.backend.validate()?;
         self.limits()?.validate()?;
@@ -228,7 +230,9 @@ impl Config {
                 )));
             }
             if self.part[..i].iter().any(|other| other.name == *name) {
-                return Err(Error::usage(format!("two parts are named '{name}'; rename one")));
+                return Err(Error::usage(format!(
+                    "two parts are named '{name}'; rename one"
+                )));
             }
             if part.share == 0 {
                 return Err(Error::usage(format!(
@@ -343,7 +347,9 @@ fn weighted<T: Copy + Ord>(
         return Ok(default);
     };
     if shares.values().any(|&weight| weight > MOST) {
-        return Err(Error::usage(format!("shares.{name}: weights go from 0 to {MOST}")));
+        return Err(Error::usage(format!(
+            "shares.{name}: weights go from 0 to {MOST}"
+        )));
     }
     let divisor = shares.values().fold(0, |a, &b| gcd(a, b));
     if divisor == 0 {
@@ -374,7 +380,11 @@ mod tests {
             let key = rest.split(' ').next().unwrap_or_default();
             let word = |c: char| c.is_ascii_lowercase() || c == '_';
             let setting = key.chars().all(word) && rest.starts_with(&format!("{key} = "));
-            if setting || rest == "[[part]]" { rest.to_owned() } else { line.to_owned() }
+            if setting || rest == "[[part]]" {
+                rest.to_owned()
+            } else {
+                line.to_owned()
+            }
         };
         DEFAULT.lines().map(open).collect::<Vec<_>>().join("\n")
     }
@@ -421,25 +431,43 @@ mod tests {
     #[test]
     fn parse_faults_name_line_and_mend() {
         for (text, words) in [
-            ("time = \"8h\"\ntimes = 3", vec!["line 2", "times", "--print-config"]),
+            (
+                "time = \"8h\"\ntimes = 3",
+                vec!["line 2", "times", "--print-config"],
+            ),
             ("replays = \"three\"", vec!["line 1", "replays", "three"]),
             ("time = 3", vec!["line 1", "--print-config"]),
             ("\ntime = \"soon\"", vec!["line 2", "90s"]),
             ("[backend]\nkind = \"gpu\"", vec!["line 2", "cudnn"]),
             ("[shares]\ntype = { fp17 = 1 }", vec!["line 2", "fp16"]),
-            ("[shares]\ntype = { fp16 = 0 }", vec!["shares.type", "above 0"]),
-            ("[shares]\ntype = { fp16 = 101 }", vec!["shares.type", "100"]),
+            (
+                "[shares]\ntype = { fp16 = 0 }",
+                vec!["shares.type", "above 0"],
+            ),
+            (
+                "[shares]\ntype = { fp16 = 101 }",
+                vec!["shares.type", "100"],
+            ),
             ("[limits]\nmax_macs = 10", vec!["max_macs", "1000"]),
             ("minimize_share = 1.5", vec!["minimize_share", "0.9"]),
             ("[[part]]\nname = \"a/b\"", vec!["a/b", "letters"]),
             ("[[part]]\nname = \"replay\"", vec!["replay"]),
-            ("[[part]]\nname = \"a\"\n[[part]]\nname = \"a\"", vec!["rename"]),
-            ("[backend]\nkind = \"cudnn\"\nfault = \"x\"", vec!["fault", "take one out"]),
+            (
+                "[[part]]\nname = \"a\"\n[[part]]\nname = \"a\"",
+                vec!["rename"],
+            ),
+            (
+                "[backend]\nkind = \"cudnn\"\nfault = \"x\"",
+                vec!["fault", "take one out"],
+            ),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), 2, "{text}");
             let said = error.to_string();
-            assert!(said.contains("night.toml") && !said.contains('\n'), "{said}");
+            assert!(
+                said.contains("night.toml") && !said.contains('\n'),
+                "{said}"
+            );
             for word in words {
                 assert!(said.contains(word), "{word:?} not in {said}");
             }

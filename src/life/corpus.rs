@@ -21,9 +21,8 @@ fn parse(text: &str, path: &Path) -> Result<Vec<Repro>> {
         .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     entries
         .map(|(line, number): (&str, usize)| {
-            line.parse::<Repro>().map_err(|e| {
-                e.context(format!("'{}', line {number}", path.display()))
-            })
+            line.parse::<Repro>()
+                .map_err(|e| e.context(format!("'{}', line {number}", path.display())))
         })
         .collect()
 }
@@ -42,6 +41,9 @@ mod tests {
         assert!(entries[0].via.is_none() && entries[1].via.is_some());
         let error = parse(&format!("{line}\nsideways"), path).unwrap_err();
         assert_eq!(error.exit_code(), 2);
-        assert!(error.to_string().contains("'corpus.txt', line 2"), "{error}");
+        assert!(
+            error.to_string().contains("'corpus.txt', line 2"),
+            "{error}"
+        );
     }
 }

@@ -81,9 +81,10 @@ impl Issues {
         let issues = file.issue.into_iter().map(|issue| {
             let line = table::line(text, issue.span().start);
             let issue = issue.into_inner();
-            issue.check().map(|()| issue).map_err(|why| {
-                Error::usage(format!("'{}', line {line}: {why}", path.display()))
-            })
+            issue
+                .check()
+                .map(|()| issue)
+                .map_err(|why| Error::usage(format!("'{}', line {line}: {why}", path.display())))
         });
         issues.collect::<Result<_>>().map(Issues)
     }
@@ -161,18 +162,32 @@ impl Issue {
         }
         let words = |list: &[&'static str]| list.to_vec();
         let closed = [
-            ("verdict", &self.verdict, words(&["failed", "crashed", "timed_out"])),
-            ("direction", &self.direction, Direction::ALL.map(Direction::name).to_vec()),
-            ("layout", &self.layout, words(&[Layout::Nchw.name(), Layout::Nhwc.name()])),
+            (
+                "verdict",
+                &self.verdict,
+                words(&["failed", "crashed", "timed_out"]),
+            ),
+            (
+                "direction",
+                &self.direction,
+                Direction::ALL.map(Direction::name).to_vec(),
+            ),
+            (
+                "layout",
+                &self.layout,
+                words(&[Layout::Nchw.name(), Layout::Nhwc.name()]),
+            ),
             ("compute", &self.compute, words(&["fp16", "fp32", "fp64"])),
         ];
-        closed.into_iter().try_for_each(|(key, pattern, known)| match pattern {
-            Some(p) if !known.iter().any(|word| glob(p, word)) => Err(format!(
-                "{key} = \"{p}\" can match nothing; known: {}",
-                known.join(", ")
-            )),
-            _ => Ok(()),
-        })
+        closed
+            .into_iter()
+            .try_for_each(|(key, pattern, known)| match pattern {
+                Some(p) if !known.iter().any(|word| glob(p, word)) => Err(format!(
+                    "{key} = \"{p}\" can match nothing; known: {}",
+                    known.join(", ")
+                )),
+                _ => Ok(()),
+            })
     }
 }
 
@@ -324,37 +339,61 @@ mod tests {
             assert_eq!(marked, marks, "{body}");
         }
         let host = Combination::default();
-        assert!(issue("rank = 3\ncudnn = \">=9\"").mark(&signature(), &host).is_none());
+        assert!(
+            issue("rank = 3\ncudnn = \">=9\"")
+                .mark(&signature(), &host)
+                .is_none()
+        );
     }
 
     #[test]
     fn standings_tell_what_an_entry_is_worth() {
         let signature = signature();
-        let standing = |body: &str, open: bool| {
-            issue(body).standings(&h200(), &[(&signature, open)])[0].1
-        };
+        let standing =
+            |body: &str, open: bool| issue(body).standings(&h200(), &[(&signature, open)])[0].1;
         assert_eq!(standing("rank = 3", true), Standing::Marks);
         assert_eq!(standing("rank = 3", false), Standing::PassesNow);
         assert_eq!(standing("rank = 1", true), Standing::MatchesNothing);
-        assert_eq!(standing("rank = 3\nsm = [\"7.0\"]", true), Standing::Elsewhere);
+        assert_eq!(
+            standing("rank = 3\nsm = [\"7.0\"]", true),
+            Standing::Elsewhere
+        );
     }
 
     #[test]
     fn parse_faults_name_line_and_mend() {
         for (text, words) in [
-            ("[[issue]]\nreference = \"a\"\ncandidat = \"b\"", vec!["line 3", "candidat", "layout"]),
-            ("[[issue]]\nreference = 7\nrank = 1", vec!["line 2", "string"]),
+            (
+                "[[issue]]\nreference = \"a\"\ncandidat = \"b\"",
+                vec!["line 3", "candidat", "layout"],
+            ),
+            (
+                "[[issue]]\nreference = 7\nrank = 1",
+                vec!["line 2", "string"],
+            ),
             ("\n[[issue]]\nrank = 1", vec!["line 2", "reference"]),
-            ("[[issue]]\nreference = \"a\"", vec!["line 1", "every finding"]),
-            ("[[issue]]\nreference = \"a\"\ndirection = \"forward\"", vec!["line 1", "bwd_data"]),
-            ("[[issue]]\nreference = \"a\"\nrank = 2\ncudnn = \"9.1\"", vec!["line 4", ">=9.10"]),
+            (
+                "[[issue]]\nreference = \"a\"",
+                vec!["line 1", "every finding"],
+            ),
+            (
+                "[[issue]]\nreference = \"a\"\ndirection = \"forward\"",
+                vec!["line 1", "bwd_data"],
+            ),
+            (
+                "[[issue]]\nreference = \"a\"\nrank = 2\ncudnn = \"9.1\"",
+                vec!["line 4", ">=9.10"],
+            ),
             ("[[issues]]\n", vec!["line 1", "issues"]),
             ("reference = ", vec!["line 1"]),
         ] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.exit_code(), 2);
             let said = error.to_string();
-            assert!(!said.contains('\n') && said.contains("known_issues.toml"), "{said}");
+            assert!(
+                !said.contains('\n') && said.contains("known_issues.toml"),
+                "{said}"
+            );
             for word in words {
                 assert!(said.contains(word), "{word:?} not in {said}");
             }

@@ -267,9 +267,10 @@ impl Night<'_> {
             case: 0,
             trial: 0,
         };
-        let ran = self
-            .replay_corpus(corpus, &mut replays)
-            .and_then(|()| ids.iter().try_for_each(|id| self.replay_finding(id, &mut replays)));
+        let ran = self.replay_corpus(corpus, &mut replays).and_then(|()| {
+            ids.iter()
+                .try_for_each(|id| self.replay_finding(id, &mut replays))
+        });
         let written = replays.folder.finish(self.ending(ran.is_err()));
         ran.and(written)?;
         (self.say)(&format!(
@@ -346,7 +347,11 @@ impl Night<'_> {
             combination: self.combination.clone(),
             ..Sighting::default()
         };
-        let entry = self.store.entries.get_mut(id).expect("a finding of this store");
+        let entry = self
+            .store
+            .entries
+            .get_mut(id)
+            .expect("a finding of this store");
         entry.nights.entry(night).or_insert(blank)
     }
 
@@ -424,7 +429,9 @@ impl Night<'_> {
         for finding in found {
             let id = finding.signature.id();
             let entries = &mut self.store.entries;
-            let entry = entries.entry(id.clone()).or_insert_with(|| Entry::of(&finding));
+            let entry = entries
+                .entry(id.clone())
+                .or_insert_with(|| Entry::of(&finding));
             entry.widen(finding.max_ratio);
             self.sighting(&id).found = finding.trials;
         }

@@ -133,7 +133,9 @@ mod tests {
     #[test]
     fn as_built_the_carrier_bears_what_is_planted_now() {
         let line = |via: &str| -> Repro {
-            format!("fwd c=4 k=3 in=6x5 ker=3x3 via={via}").parse().unwrap()
+            format!("fwd c=4 k=3 in=6x5 ker=3x3 via={via}")
+                .parse()
+                .unwrap()
         };
         let spec = |fault: Option<&str>| BackendSpec {
             fault: fault.map(str::to_owned),
@@ -144,7 +146,10 @@ mod tests {
         let planted = as_built(&old, &spec(Some("tap_dropped")));
         assert_eq!(planted, line("host:gemm!tap_dropped"));
         for other in ["host:direct", "engine:4"] {
-            assert_eq!(as_built(&line(other), &spec(Some("tap_dropped"))), line(other));
+            assert_eq!(
+                as_built(&line(other), &spec(Some("tap_dropped"))),
+                line(other)
+            );
         }
     }
 

@@ -285,12 +285,16 @@ impl Store {
     /// and versions of cuDNN may change, that is what a nightly run is for. The
     /// host backend computes the same on every processor.
     pub fn check_device(&self, on: &Combination) -> Result<()> {
-        let ran = self.history.iter().rev().find(|row| !row.backend.is_empty());
+        let ran = self
+            .history
+            .iter()
+            .rev()
+            .find(|row| !row.backend.is_empty());
         let Some(before) = ran else {
             return Ok(());
         };
-        let same = before.backend == on.backend
-            && (on.backend == "host" || before.device == on.device);
+        let same =
+            before.backend == on.backend && (on.backend == "host" || before.device == on.device);
         if same {
             return Ok(());
         }
@@ -307,7 +311,10 @@ impl Store {
     /// Signatures, and whether they are open.
     pub fn standing(&self) -> Vec<(&Signature, bool)> {
         let open = |e: &Entry| e.life().is_some_and(|life| life.open());
-        self.entries.values().map(|e| (&e.facts.signature, open(e))).collect()
+        self.entries
+            .values()
+            .map(|e| (&e.facts.signature, open(e)))
+            .collect()
     }
 
     /// The rows of `findings.csv`, the most urgent first.
@@ -341,9 +348,7 @@ impl Store {
 /// The nights come first: a folder without facts is one whose writing was cut
 /// short, and is left out when it is read.
 fn write_entry(folder: &Path, entry: &Entry) -> Result<()> {
-    let cannot = |e| {
-        Error::output(format!("cannot write '{}'", folder.display())).with_source(e)
-    };
+    let cannot = |e| Error::output(format!("cannot write '{}'", folder.display())).with_source(e);
     fs::create_dir_all(folder).map_err(cannot)?;
     let nights = csv_file::table(entry.nights.values())?;
     csv_file::replace(&folder.join(NIGHTS), &nights)?;
@@ -353,8 +358,7 @@ fn write_entry(folder: &Path, entry: &Entry) -> Result<()> {
 }
 
 fn read_entries(folder: &Path) -> Result<BTreeMap<String, Entry>> {
-    let cannot =
-        |e| Error::output(format!("cannot read '{}'", folder.display())).with_source(e);
+    let cannot = |e| Error::output(format!("cannot read '{}'", folder.display())).with_source(e);
     let mut entries = BTreeMap::new();
     for item in fs::read_dir(folder).map_err(cannot)? {
         let path = item.map_err(cannot)?.path();
@@ -430,7 +434,9 @@ mod tests {
         let mut store = Store::open(folder).unwrap();
         with_entry(&mut store, "engine:1", &[seen(1, 3, 0), seen(2, 0, 3)]);
         with_entry(&mut store, "engine:2", &[seen(2, 3, 0)]);
-        store.save(&Issues::default(), &Combination::default()).unwrap();
+        store
+            .save(&Issues::default(), &Combination::default())
+            .unwrap();
         store
     }
 
@@ -442,7 +448,10 @@ mod tests {
         assert_eq!(again.entries, entries);
         assert_eq!(again.next_night(), 3);
         let rows: Vec<Row> = table::rows(&folder.path().join(FINDINGS)).unwrap();
-        assert_eq!(rows, again.rows(&Issues::default(), &Combination::default()));
+        assert_eq!(
+            rows,
+            again.rows(&Issues::default(), &Combination::default())
+        );
         let states: Vec<_> = rows.iter().map(|r| r.state.as_str()).collect();
         assert_eq!(states, ["new", "fixed"]);
         assert_eq!(rows[0].max_ratio, Some(f64::INFINITY));
@@ -457,7 +466,10 @@ mod tests {
         let text = fs::read_to_string(&facts).unwrap();
         fs::write(&facts, format!("colour = 1\n{text}")).unwrap();
         let error = Store::open(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("line 1") && error.contains("colour"), "{error}");
+        assert!(
+            error.contains("line 1") && error.contains("colour"),
+            "{error}"
+        );
         fs::remove_file(&facts).unwrap();
         assert_eq!(Store::open(folder.path()).unwrap().entries.len(), 1);
     }
