@@ -81,7 +81,7 @@ impl Nightly {
 }
 
 fn today() -> Date {
-    Timestamp::now().to_zoned(TimeZone::UTC).date()
+    TimeZone::UTC.to_datetime(Timestamp::now()).date()
 }
 
 fn exit(outcome: Outcome) -> Exit {

@@ -16,6 +16,7 @@ use super::replay::{Replayer, Runs};
 use super::state::{Life, Sighting, life};
 use super::store::{self, BUNDLE, Entry, FINDINGS, Store};
 use crate::backend::open::{self, BackendKind, BackendSpec};
+use crate::campaign::shard::Shard;
 use crate::campaign::solo::Terms;
 use crate::campaign::{self, Plan, Progress, Sink};
 use crate::candidate::Repro;
@@ -394,6 +395,7 @@ impl Night<'_> {
             repeats: self.terms.repeats,
             outputs: self.terms.outputs,
             regressions: None,
+            shard: Shard::default(),
             program: self.terms.program.clone(),
         })
     }
