@@ -38,8 +38,6 @@ pub struct Frame<'a> {
 pub struct Terms {
     /// The group at work.
     pub group: usize,
-    /// Row of weights.
-    pub channel: usize,
     /// Patch.
     pub position: usize,
     /// Offsets into the patches' operand; `None` in the padding.
@@ -234,7 +232,6 @@ impl<'a> Frame<'a> {
         let weight = |r| self.lowering.weight(group, channel, r);
         Terms {
             group,
-            channel,
             position,
             patch: patch(&self.lowering, group, position, self.outer),
             weights: (0..depth).map(weight).collect(),
