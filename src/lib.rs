@@ -1,6 +1,7 @@
 //! convfuzz finds wrong numbers in cuDNN convolutions.
 #![warn(missing_docs)]
 
+pub mod attribute;
 pub mod backend;
 pub mod bound;
 pub mod campaign;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 24] = [
+const LAYERS: [&str; 25] = [
     "error",
     "line",
     "dtype",
@@ -23,6 +23,7 @@ const LAYERS: [&str; 24] = [
     "record",
     "backend",
     "trial",
+    "attribute",
     "shrink",
     "campaign",
     "finding",
