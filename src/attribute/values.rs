@@ -88,8 +88,11 @@ fn changes(frame: &Frame<'_>, map: fn(f64) -> f64) -> bool {
     frame.patches.iter().chain(&frame.weights).any(differs)
 }
 
+/// What may happen to an operand, and its name.
+type Narrowing = (&'static str, fn(f64) -> f64);
+
 fn operands(frame: &Frame<'_>) -> Vec<Hypothesis<'static>> {
-    let maps: [(&str, fn(f64) -> f64); 7] = [
+    let maps: [Narrowing; 7] = [
         ("rounded to tf32", |v| TF32.round(v)),
         ("truncated to tf32", |v| TF32.truncate(v)),
         ("rounded to bf16", |v| BF16.round(v)),
