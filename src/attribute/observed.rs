@@ -10,6 +10,7 @@ use crate::tensor::Tensor;
 /// is a guess among several.
 pub fn cause(evidence: &Evidence<'_>, findings: &Findings<'_>) -> Option<Vec<Cause>> {
     memory(evidence)
+        .or_else(|| read_back(evidence, findings))
         .or_else(|| unwritten(evidence, findings))
         .map(|cause| vec![cause])
         .or_else(|| repeats(evidence, findings))
@@ -26,6 +27,18 @@ fn memory(evidence: &Evidence<'_>) -> Option<Cause> {
         fault.buffer, fault.bytes, fault.offset
     );
     Some(Cause::new(kind, which))
+}
+
+/// What the result held before went into it: it was full of NaN, but with other
+/// poison, the same everywhere, it is not the same everywhere.
+fn read_back(evidence: &Evidence<'_>, findings: &Findings<'_>) -> Option<Cause> {
+    let mut deviations = evidence.seen.deviations.iter();
+    let other = deviations.find(|d| d.under == Repeat::OutputPoison)?;
+    let wrong = findings.wrong_offsets();
+    let first = wrong.first()?;
+    let was_poison = wrong.iter().all(|i| evidence.seen.unwritten.contains(i));
+    let varies = wrong.iter().any(|&i| other.result.bits(i) != other.result.bits(*first));
+    (was_poison && varies).then(|| Cause::new(Kind::Uninitialised, "the result"))
 }
 
 /// Poison, or what the result held before, left where something else is due.
@@ -50,8 +63,8 @@ fn unwritten(evidence: &Evidence<'_>, findings: &Findings<'_>) -> Option<Cause> 
     ))
 }
 
-/// Kinds of repeat that backends make in turn.
-const TURNS: u32 = 4;
+/// Kinds of repeat that backends make in turn, at most.
+const TURNS: u32 = 7;
 
 fn repeats(evidence: &Evidence<'_>, findings: &Findings<'_>) -> Option<Vec<Cause>> {
     let deviations = &evidence.seen.deviations;

@@ -11,8 +11,8 @@ use crate::backend::host::{HostBackend, HostOptions, carrier, fault_named};
 use crate::backend::{Backend, RunOptions, Support};
 use crate::strategy::{Limits, draw};
 
-/// Repeats of each run: two of every kind, and the one that a rare race hits.
-const REPEATS: u32 = 8;
+/// Repeats of each run: two of every kind at least, and enough for a rare race.
+const REPEATS: u32 = 16;
 
 /// What may be named for each fault.
 fn expected(fault: &str) -> &'static [Kind] {
@@ -30,7 +30,8 @@ fn expected(fault: &str) -> &'static [Kind] {
         "index_overflow" => &[Kind::IndexWrapped],
         "stride_dilation" => &[Kind::StrideDilation],
         "groups_off" => &[Kind::WrongGroups],
-        "padding_garbage" => &[Kind::PaddingValue],
+        // Zero times what lies behind the image, which is NaN here.
+        "padding_garbage" | "read_past_end" => &[Kind::PaddingValue],
         "padding_replicate" => &[Kind::PaddingReplicated],
         "padding_swapped" => &[Kind::PaddingSwapped],
         "alpha_ignored" => &[Kind::AlphaIgnored],
@@ -40,9 +41,11 @@ fn expected(fault: &str) -> &'static [Kind] {
         "flush_to_zero" => &[Kind::FlushedToZero],
         "saturation" => &[Kind::Saturated],
         "stale_output" => &[Kind::Unwritten],
-        "write_past_end" | "write_before_start" => &[Kind::OutOfBoundsWrite],
+        "write_past_end" | "write_before_start" | "workspace_overrun" | "input_overrun" => {
+            &[Kind::OutOfBoundsWrite]
+        }
         "input_modified" => &[Kind::InputChanged],
-        "workspace_read" => &[Kind::Uninitialised],
+        "workspace_read" | "workspace_leftover" | "prior_read" => &[Kind::Uninitialised],
         "order_nondeterministic" => &[Kind::NondeterministicOrder],
         "race_rare" => &[Kind::Race],
         "fp16_accumulate" => &[Kind::NarrowSums],
@@ -53,6 +56,9 @@ fn expected(fault: &str) -> &'static [Kind] {
         "conv3d_8x8" => &[Kind::TapsMispaired],
         "one_ulp" => &[Kind::OneUlp],
         "double_rounding" => &[Kind::DoubleRounding],
+        // Twice the value and one: within rounding that may be a factor of two.
+        "spoiled_in_batch" | "spoiled_with_padding" | "spoiled_channels_last"
+        | "spoiled_in_groups" => &[Kind::Scaled],
         "execution_failure" => &[Kind::ExecutionFailed],
         _ => &[],
     }
@@ -122,16 +128,16 @@ fn attribute_planted_faults_are_named_and_never_another() {
             (fault.name, named, seen.len(), wrong)
         })
         .collect();
-    let mut missed = Vec::new();
+    let (mut missed, mut mistaken) = (Vec::new(), Vec::new());
     for (name, named, of, wrong) in &rows {
         println!("{name:24} {named} of {of}");
-        assert!(
-            wrong.is_empty(),
-            "{name} taken for another cause: {wrong:#?}"
-        );
+        if !wrong.is_empty() {
+            mistaken.push(format!("{name} taken for another cause: {wrong:#?}"));
+        }
         if *named == 0 {
             missed.push(*name);
         }
     }
+    assert!(mistaken.is_empty(), "{}", mistaken.join("\n"));
     assert!(missed.len() * 10 <= rows.len(), "never named: {missed:?}");
 }

@@ -137,7 +137,9 @@ impl HostBackend {
         }
         // Other bits are laid to what was changed only where without a change
         // the bits are the same.
-        if !observation.deviations.is_empty() && !turns.contains(&Repeat::Same) {
+        let unchanged = |d: &Deviation| d.under == Repeat::Same;
+        let deviations = &observation.deviations;
+        if !deviations.is_empty() && !deviations.iter().any(unchanged) {
             for _ in 0..CONTROLS {
                 self.repeat(job, Repeat::Same, &mut memory, &mut observation);
             }
