@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "error",
     "line",
     "dtype",
@@ -27,6 +27,7 @@ const LAYERS: [&str; 22] = [
     "campaign",
     "finding",
     "report",
+    "compare",
     "cli",
 ];
 
