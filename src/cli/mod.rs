@@ -9,13 +9,16 @@ use crate::error::Result;
 
 pub mod backend;
 pub mod bundle;
+pub mod diff;
 pub mod doctor;
 pub mod examine;
 pub mod exit;
 pub mod fuzz;
 pub mod interrupt;
 pub mod list;
+pub mod matrix;
 pub mod means;
+pub mod merge;
 pub mod panics;
 pub mod progress;
 pub mod run;
@@ -71,6 +74,12 @@ enum Command {
     #[command(name = "bundle")]
     Bundle(bundle::MakeBundle),
     Examine(examine::Examine),
+    #[command(name = "diff")]
+    Diff(diff::DiffRuns),
+    #[command(name = "matrix")]
+    Matrix(matrix::CombineRuns),
+    #[command(name = "merge")]
+    Merge(merge::MergeShards),
     #[command(hide = true)]
     Worker(worker::Worker),
 }
@@ -101,6 +110,9 @@ impl Command {
             Command::Doctor(command) => command.execute(terminal),
             Command::Bundle(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
+            Command::Diff(command) => command.execute(terminal),
+            Command::Matrix(command) => command.execute(terminal),
+            Command::Merge(command) => command.execute(terminal),
             Command::Worker(command) => command.execute(),
         }
     }

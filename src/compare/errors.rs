@@ -147,7 +147,10 @@ impl Measure {
     /// How the worst error changed, if beyond noise.
     fn change(&self, a: f64, b: f64, factor: f64) -> Option<Change> {
         let (a_counts, b_counts) = (a.max(self.floor), b.max(self.floor));
-        if b_counts >= a_counts * factor {
+        // Two infinities are a factor of two apart, and are the same.
+        if a_counts == b_counts {
+            None
+        } else if b_counts >= a_counts * factor {
             Some(Change::Worse)
         } else if a_counts >= b_counts * factor {
             Some(Change::Better)

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::record::TrialRecord;
 use crate::report::environment::{Ending, Environment};
 use crate::report::folder::Folder;
+use crate::report::tally::is_bad;
 
 /// The results of a campaign whose shards were joined.
 #[derive(Clone, Debug)]
@@ -44,6 +45,12 @@ pub fn join(shards: Vec<Run>) -> Result<Joined> {
 }
 
 impl Joined {
+    /// Whether any trial speaks against the library.
+    pub fn has_failures(&self) -> Result<bool> {
+        let mut verdicts = self.trials.iter().map(TrialRecord::parsed_verdict);
+        verdicts.try_fold(false, |any, verdict| Ok(any || is_bad(verdict?)))
+    }
+
     /// Writes a results folder; says where it is, which is inside `path` if that
     /// holds a run already.
     pub fn write(&self, path: &Path) -> Result<PathBuf> {

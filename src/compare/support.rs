@@ -19,7 +19,7 @@ pub const ENOUGH: u64 = 30;
 
 /// All support lost and gained.
 pub fn differences(a: &Run, b: &Run) -> Vec<Difference> {
-    let (ours, theirs) = (Cases::new(&a.trials), Cases::new(&b.trials));
+    let (ours, theirs) = (Cases::new(a), Cases::new(b));
     let shared = ours.overlap(&theirs);
     let lost = |of: &Run, to: &Run, from: &Cases, into: &Cases| match shared {
         true => lost_cases(from, into),

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::compare::difference::family;
+use crate::compare::run::Run;
 use crate::record::TrialRecord;
 
 /// Trials by case, then by candidate without knobs and planted fault.
@@ -12,10 +13,13 @@ pub struct Cases<'a> {
 }
 
 impl<'a> Cases<'a> {
-    /// Arranges `trials`.
-    pub fn new(trials: &'a [TrialRecord]) -> Self {
+    /// Arranges the trials of a run. The last case of a run that did not complete
+    /// may lack candidates, and is left out.
+    pub fn new(run: &'a Run) -> Self {
+        let last = run.trials.last().filter(|_| !run.is_complete());
+        let torn = last.map(|trial| trial.case);
         let mut map: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();
-        for trial in trials {
+        for trial in run.trials.iter().filter(|t| Some(t.case) != torn) {
             let candidates = map.entry(case(&trial.repro)).or_default();
             let same = candidates.entry(family(&trial.candidate)).or_default();
             same.push(trial);
@@ -24,8 +28,9 @@ impl<'a> Cases<'a> {
     }
 
     /// Every case and candidate, with its trials and those of the same case and
-    /// candidate in `other` (none, if it was not offered there); cases that
-    /// `other` has not are left out.
+    /// candidate in `other` (none, if it was not offered there). Left out is what
+    /// `other` did not ask for: cases it has not, and cases that it ran with
+    /// candidates of other APIs only.
     pub fn shared<'b>(
         &'b self,
         other: &'b Cases<'b>,
@@ -33,8 +38,9 @@ impl<'a> Cases<'a> {
         self.map.iter().flat_map(|(case, candidates)| {
             let theirs = other.map.get(case);
             candidates.iter().filter_map(move |(candidate, trials)| {
+                let asked = theirs?.keys().any(|c| api(c) == api(candidate));
                 let same = theirs?.get(candidate).map_or(&[][..], Vec::as_slice);
-                Some((trials.as_slice(), same))
+                asked.then_some((trials.as_slice(), same))
             })
         })
     }
@@ -43,6 +49,11 @@ impl<'a> Cases<'a> {
     pub fn overlap(&self, other: &Cases) -> bool {
         self.map.keys().any(|case| other.map.contains_key(case))
     }
+}
+
+/// The first word of a candidate.
+fn api(candidate: &str) -> &str {
+    candidate.split(':').next().unwrap_or(candidate)
 }
 
 /// Problem and fill of a repro line, without the candidate.
