@@ -234,7 +234,7 @@ fn findings_do_not_depend_on_places_in_heuristics() {
     let a = failed("TENSOR_CORE+heur_a:1");
     assert_eq!(
         said(&diff(
-            &[a.clone()],
+            std::slice::from_ref(&a),
             &[failed("TENSOR_CORE+heur_a:4+heur_b:0")]
         )),
         []

@@ -31,6 +31,7 @@ Examples:
   convfuzz fuzz --time 10m              the main job; results go to results/
   convfuzz fuzz --cases 50 --seed 7 --backend host --dtype fp16 --dims 2,3
   convfuzz list 'fwd c=512 k=128 in=8x16x16 ker=3x1x1 pad=1x0x0 type=fp16'
+  convfuzz diff results/yesterday results/today
   convfuzz run 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16 fill=normal:7'";
 
 /// Finds wrong numbers in cuDNN convolutions.

@@ -59,7 +59,10 @@ fn fate(repro: &str, lines: &HashMap<&str, &TrialRecord>) -> String {
 
 fn difference(finding: &Finding, change: Change, other: &str) -> Difference {
     let signature = &finding.signature;
-    let here = format!("{} trials", finding.trials);
+    let here = match finding.trials {
+        1 => "1 trial".to_owned(),
+        trials => format!("{trials} trials"),
+    };
     let (a, b) = match change {
         Change::New => (other.to_owned(), here),
         _ => (here, other.to_owned()),
