@@ -7,6 +7,7 @@ pub mod bound;
 pub mod campaign;
 pub mod candidate;
 pub mod cli;
+pub mod compare;
 pub mod dtype;
 pub mod error;
 pub mod fill;

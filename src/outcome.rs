@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::problem::Role;
 use crate::tensor::Tensor;
 
 /// The end of one attempt to run a candidate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It ran to its end.
     Ran(Box<Observation>),
@@ -25,7 +27,7 @@ pub enum Outcome {
 }
 
 /// What was seen of a run that ended.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observation {
     /// The result tensor in logical order.
     pub result: Tensor,
@@ -43,7 +45,7 @@ pub struct Observation {
 }
 
 /// A repeat that differed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Deviation {
     /// What was different about the repeat.
     pub under: Repeat,
@@ -82,9 +84,10 @@ impl Repeat {
 }
 
 /// Memory the candidate had no business with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryFault {
     /// Which buffer: x, w, y or workspace.
+    #[serde(deserialize_with = "buffer")]
     pub buffer: &'static str,
     /// What happened to it.
     pub kind: MemoryFaultKind,
@@ -96,7 +99,8 @@ pub struct MemoryFault {
 }
 
 /// Kinds of memory damage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum MemoryFaultKind {
     /// The redzone before the buffer was written.
     Before,
@@ -104,4 +108,15 @@ pub enum MemoryFaultKind {
     Behind,
     /// An input was changed.
     InputChanged,
+}
+
+/// The name of a buffer that a [`MemoryFault`] can be of.
+fn buffer<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
+    let name = String::deserialize(from)?;
+    [Role::X, Role::W, Role::Y]
+        .into_iter()
+        .map(Role::name)
+        .chain(["workspace"])
+        .find(|known| *known == name)
+        .ok_or_else(|| serde::de::Error::custom(format!("no buffer is called '{name}'")))
 }

@@ -1,18 +1,20 @@
 //! Tensors on the host: the very bits the library is given, in logical order.
 
 use bytemuck::cast_slice;
+use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 
 /// A dense tensor in logical (row-major) order over `dims`; backends translate
 /// to and from the memory layout of the problem.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tensor {
     dims: Vec<usize>,
     data: Data,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 enum Data {
     Fp16(Vec<u16>),
     Bf16(Vec<u16>),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 25] = [
+const LAYERS: [&str; 26] = [
     "error",
     "line",
     "dtype",
@@ -30,6 +30,7 @@ const LAYERS: [&str; 25] = [
     "minimize",
     "report",
     "life",
+    "compare",
     "cli",
 ];
 

@@ -58,7 +58,9 @@ impl Exit {
     pub fn meaning(self) -> &'static str {
         match self {
             Exit::Clean => "nothing failed",
-            Exit::Failures => "failures found: a candidate was wrong, crashed or hung",
+            Exit::Failures => {
+                "failures found: a candidate was wrong, crashed or hung; diff: support lost or a new finding"
+            }
             Exit::Usage => "bad usage or input",
             Exit::Environment => {
                 "environment: no usable library or GPU, or the results cannot be written"

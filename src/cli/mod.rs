@@ -9,6 +9,7 @@ use crate::error::Result;
 
 pub mod backend;
 pub mod bundle;
+pub mod diff;
 pub mod doctor;
 pub mod dossier;
 pub mod examine;
@@ -16,9 +17,11 @@ pub mod exit;
 pub mod fuzz;
 pub mod interrupt;
 pub mod list;
+pub mod matrix;
 pub mod means;
 pub mod minimize;
 pub mod nightly;
+pub mod merge;
 pub mod panics;
 mod probe;
 pub mod progress;
@@ -35,6 +38,7 @@ Examples:
   convfuzz fuzz --time 10m              the main job; results go to results/
   convfuzz fuzz --cases 50 --seed 7 --backend host --dtype fp16 --dims 2,3
   convfuzz list 'fwd c=512 k=128 in=8x16x16 ker=3x1x1 pad=1x0x0 type=fp16'
+  convfuzz diff results/yesterday results/today
   convfuzz run 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16 fill=normal:7'";
 
 /// Finds wrong numbers in cuDNN convolutions.
@@ -82,6 +86,12 @@ enum Command {
     Repro(repro::Again),
     Examine(examine::Examine),
     Probe(probe::Probe),
+    #[command(name = "diff")]
+    Diff(diff::DiffRuns),
+    #[command(name = "matrix")]
+    Matrix(matrix::CombineRuns),
+    #[command(name = "merge")]
+    Merge(merge::MergeShards),
     #[command(hide = true)]
     Worker(worker::Worker),
 }
@@ -116,6 +126,9 @@ impl Command {
             Command::Repro(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
             Command::Probe(command) => command.execute(terminal),
+            Command::Diff(command) => command.execute(terminal),
+            Command::Matrix(command) => command.execute(terminal),
+            Command::Merge(command) => command.execute(terminal),
             Command::Worker(command) => command.execute(),
         }
     }

@@ -68,7 +68,12 @@ impl Terminal {
 
     /// Prints a table.
     pub fn table(&self, table: &Table) -> Result<()> {
-        self.print(&table.render(self.color))
+        self.print(&self.draw(table))
+    }
+
+    /// A table as it would be printed.
+    pub fn draw(&self, table: &Table) -> String {
+        table.render(self.color)
     }
 
     /// Prints one JSON document.

@@ -1,14 +1,15 @@
 //! What came out of a trial beside what should have.
 
+use crate::attribute::{Attribution, attribute_outcome};
 use crate::bound::Bounds;
 use crate::campaign::protocol::Observed;
 use crate::campaign::solo::Solo;
 use crate::candidate::Repro;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::fill::Inputs;
 use crate::judge::{Case, accepted};
 use crate::oracle::{self, Sample};
-use crate::outcome::Repeat;
+use crate::outcome::Outcome;
 use crate::shrink::data::DataPatch;
 use crate::tensor::Tensor;
 
@@ -23,8 +24,6 @@ pub struct Evidence {
     pub bound: Vec<f64>,
     /// What came back; NaN throughout where nothing did.
     pub actual: Tensor,
-    /// Results of repeats that differed, with what was changed for them.
-    pub deviations: Vec<(Repeat, Tensor)>,
     /// What was observed; `None` when the trial ended its process.
     pub observed: Option<Observed>,
 }
@@ -59,34 +58,35 @@ impl Evidence {
                 })
                 .unzip(),
         };
-        let result = observed.as_ref().and_then(|o| o.result.as_deref());
-        let actual = tensor(&inputs, result)?;
-        let deviations = observed.iter().flat_map(|o| &o.deviations);
-        let deviations = deviations
-            .map(|(under, bits)| Ok((*under, tensor(&inputs, Some(bits))?)))
-            .collect::<Result<_>>()?;
+        let actual = match observed.as_ref().map(|o| &o.outcome) {
+            Some(Outcome::Ran(seen)) => seen.result.clone(),
+            _ => nothing(&inputs),
+        };
         Ok(Evidence {
             actual,
-            deviations,
             expected,
             bound,
             inputs,
             observed,
         })
     }
+
+    /// What explains the result, if it is wrong; `None` where nothing came back.
+    pub fn attribution(&self) -> Option<Attribution> {
+        let observed = self.observed.as_ref()?;
+        let Observed {
+            arithmetic,
+            outcome,
+            repeats,
+            ..
+        } = observed;
+        attribute_outcome(&self.inputs, arithmetic, outcome, *repeats)
+    }
 }
 
-/// The result tensor of these bits, or of NaNs.
-fn tensor(inputs: &Inputs, bits: Option<&[u64]>) -> Result<Tensor> {
+/// A result of NaNs.
+fn nothing(inputs: &Inputs) -> Tensor {
     let problem = &inputs.problem;
     let dims = problem.dims(problem.direction.result());
-    let mut tensor = Tensor::from_fn(problem.result_type(), &dims, |_| f64::NAN);
-    let bits = bits.unwrap_or_default();
-    if !bits.is_empty() && bits.len() != tensor.len() {
-        return Err(Error::internal("a worker sent a result of another size"));
-    }
-    for (i, &word) in bits.iter().enumerate() {
-        tensor.set_bits(i, word);
-    }
-    Ok(tensor)
+    Tensor::from_fn(problem.result_type(), &dims, |_| f64::NAN)
 }

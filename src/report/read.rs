@@ -1,8 +1,10 @@
 //! Reading results back, for every report that is made later.
 
 use std::fs;
-use std::path::Path;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
+use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
@@ -73,13 +75,31 @@ fn check_schema(path: &Path, schema: u32) -> Result<()> {
     )))
 }
 
+/// The file, or its form compressed with gzip, which has `.gz` behind its name.
 fn read(path: &Path) -> Result<Vec<u8>> {
-    fs::read(path).map_err(|e| {
+    let packed = packed_name(path);
+    let bytes = match path.exists() || !packed.exists() {
+        true => fs::read(path),
+        false => fs::read(&packed).and_then(|bytes| unpacked(&bytes)),
+    };
+    bytes.map_err(|e| {
         Error::usage(format!(
             "cannot read '{}': {e}; is it a results folder of convfuzz?",
             path.display()
         ))
     })
+}
+
+fn packed_name(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".gz");
+    name.into()
+}
+
+fn unpacked(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut plain = Vec::new();
+    MultiGzDecoder::new(bytes).read_to_end(&mut plain)?;
+    Ok(plain)
 }
 
 fn unreadable(path: &Path, error: csv::Error) -> Error {
@@ -140,6 +160,23 @@ mod tests {
         let bytes = csv_file::table(&[old]).unwrap();
         let error = trials(written(&bytes).path()).unwrap_err().to_string();
         assert!(error.contains(&format!("schema {}", SCHEMA + 1)), "{error}");
+    }
+
+    #[test]
+    fn trials_packed_file_reads_as_the_plain_one() {
+        use std::io::Write;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trials.csv");
+        let bytes = csv_file::table(&[record(1), record(2)]).unwrap();
+        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        packer.write_all(&bytes).unwrap();
+        let packed = packer.finish().unwrap();
+        fs::write(packed_name(&path), &packed).unwrap();
+        let cases: Vec<_> = trials(&path).unwrap().iter().map(|r| r.case).collect();
+        assert_eq!(cases, [1, 2]);
+        // Cut short, it is an error, not a shorter file.
+        fs::write(packed_name(&path), &packed[..packed.len() / 2]).unwrap();
+        assert!(trials(&path).is_err());
     }
 
     #[test]

@@ -159,6 +159,33 @@ impl Table {
         let lines: Vec<String> = [table.trim_fmt()].into_iter().chain(notes).collect();
         lines.join("\n")
     }
+
+    /// The table in Markdown (as GitHub reads it).
+    pub fn markdown(&self) -> String {
+        let names = self.columns.iter().map(|c| c.name.clone());
+        let rules = self.columns.iter().map(|c| match c.align {
+            CellAlignment::Right => "--:".to_owned(),
+            _ => "---".to_owned(),
+        });
+        let mut lines = vec![markdown_row(names), markdown_row(rules)];
+        for row in &self.rows {
+            lines.push(markdown_row(row.iter().map(|cell| escaped(&cell.text))));
+        }
+        lines.concat()
+    }
+}
+
+fn markdown_row(cells: impl Iterator<Item = String>) -> String {
+    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+}
+
+/// A cell on one line that cannot end its column or start a tag.
+fn escaped(text: &str) -> String {
+    let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    one_line
+        .replace('\\', "\\\\")
+        .replace('|', "\\|")
+        .replace('<', "&lt;")
 }
 
 fn heading(name: &str, color: bool) -> comfy_table::Cell {
@@ -201,5 +228,16 @@ mod tests {
         assert!(!plain.contains('\x1b'), "{plain}");
         assert!(plain.contains("name") && plain.contains("    3"), "{plain}");
         assert!(table.render(true).contains('\x1b'));
+    }
+
+    #[test]
+    fn markdown_cells_stay_in_their_columns() {
+        let mut table = Table::new(&["name", ">count"]);
+        table.row(vec!["a|b\n<c>\\".into(), Cell::count(3, Mood::Bad)]);
+        let lines = table.markdown();
+        assert_eq!(
+            lines,
+            "| name | count |\n| --- | --: |\n| a\\|b &lt;c>\\\\ | 3 |\n"
+        );
     }
 }

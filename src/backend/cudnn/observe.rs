@@ -308,13 +308,15 @@ impl Trial<'_> {
             }
             Ok(differs && under.keeps_bits())
         };
-        let mut differs = false;
+        let (mut differs, mut unchanged_differs) = (false, false);
         for &under in self.setup.repeats {
-            differs |= again(under)?;
+            let differed = again(under)?;
+            differs |= differed;
+            unchanged_differs |= differed && under == Repeat::Same;
         }
         // Other bits are laid to what was changed only where without a change
         // the bits are the same.
-        if differs && !self.setup.repeats.contains(&Repeat::Same) {
+        if differs && !unchanged_differs {
             for _ in 0..CONTROLS {
                 again(Repeat::Same)?;
             }
