@@ -239,7 +239,14 @@ fn findings_do_not_depend_on_places_in_heuristics() {
         )),
         []
     );
-    let other = diff(&[a], &[failed("heur_a:1")]);
+    // The same trial under other notes is the same finding; another trial is not.
+    let renamed = diff(std::slice::from_ref(&a), &[failed("FFT")]);
+    assert_eq!(renamed.select(Subject::Finding, Change::New).count(), 0);
+    let elsewhere = TrialRecord {
+        notes: "FFT".to_owned(),
+        ..trial(2, "engine:1", "failed:mismatch")
+    };
+    let other = diff(&[a], &[elsewhere]);
     assert_eq!(other.select(Subject::Finding, Change::New).count(), 1);
 }
 

@@ -42,8 +42,19 @@ fn absent(
     let lines = by_line(&other.trials);
     with.values()
         .filter(|finding| !without.contains_key(&finding.signature))
+        .filter(|finding| !fails_alike(finding, &lines))
         .map(|finding| difference(finding, change, &fate(&finding.repro, &lines)))
         .collect()
+}
+
+/// Whether the very trial fails in the same way in the other run: then only the
+/// notes that the library declares are others.
+fn fails_alike(finding: &Finding, lines: &HashMap<&str, &TrialRecord>) -> bool {
+    let signature = &finding.signature;
+    lines.get(line(&finding.repro)).is_some_and(|trial| {
+        trial.verdict == signature.verdict
+            && trial.reason.as_deref().unwrap_or_default() == signature.reason
+    })
 }
 
 /// What the other run says of the very trial.
