@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use crate::problem::Role;
 use crate::tensor::Tensor;
 
 /// The end of one attempt to run a candidate.
@@ -87,8 +86,7 @@ impl Repeat {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryFault {
     /// Which buffer: x, w, y or workspace.
-    #[serde(deserialize_with = "buffer")]
-    pub buffer: &'static str,
+    pub buffer: String,
     /// What happened to it.
     pub kind: MemoryFaultKind,
     /// Offset in bytes of the first damaged byte, from the start of the buffer
@@ -108,15 +106,4 @@ pub enum MemoryFaultKind {
     Behind,
     /// An input was changed.
     InputChanged,
-}
-
-/// The name of a buffer that a [`MemoryFault`] can be of.
-fn buffer<'de, D: Deserializer<'de>>(from: D) -> Result<&'static str, D::Error> {
-    let name = String::deserialize(from)?;
-    [Role::X, Role::W, Role::Y]
-        .into_iter()
-        .map(Role::name)
-        .chain(["workspace"])
-        .find(|known| *known == name)
-        .ok_or_else(|| serde::de::Error::custom(format!("no buffer is called '{name}'")))
 }

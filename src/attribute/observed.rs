@@ -37,7 +37,9 @@ fn read_back(evidence: &Evidence<'_>, findings: &Findings<'_>) -> Option<Cause> 
     let wrong = findings.wrong_offsets();
     let first = wrong.first()?;
     let was_poison = wrong.iter().all(|i| evidence.seen.unwritten.contains(i));
-    let varies = wrong.iter().any(|&i| other.result.bits(i) != other.result.bits(*first));
+    let varies = wrong
+        .iter()
+        .any(|&i| other.result.bits(i) != other.result.bits(*first));
     (was_poison && varies).then(|| Cause::new(Kind::Uninitialised, "the result"))
 }
 

@@ -57,7 +57,9 @@ fn expected(fault: &str) -> &'static [Kind] {
         "one_ulp" => &[Kind::OneUlp],
         "double_rounding" => &[Kind::DoubleRounding],
         // Twice the value and one: within rounding that may be a factor of two.
-        "spoiled_in_batch" | "spoiled_with_padding" | "spoiled_channels_last"
+        "spoiled_in_batch"
+        | "spoiled_with_padding"
+        | "spoiled_channels_last"
         | "spoiled_in_groups" => &[Kind::Scaled],
         "execution_failure" => &[Kind::ExecutionFailed],
         _ => &[],

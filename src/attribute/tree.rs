@@ -13,20 +13,19 @@ pub enum Tree {
     Node(Vec<Tree>),
 }
 
+/// Number of units that survive with +M at the one and −M at the other summand.
+type Left<'a> = dyn FnMut(usize, usize) -> Option<usize> + 'a;
+
 /// The tree of a sum of `summands`; `left(i, j)` is the number of units that
 /// survive with +M at i and −M at j. `None` when the answers fit no tree.
-pub fn tree(summands: usize, left: &mut dyn FnMut(usize, usize) -> Option<usize>) -> Option<Tree> {
+pub fn tree(summands: usize, left: &mut Left<'_>) -> Option<Tree> {
     let all: Vec<usize> = (0..summands).collect();
     grow(&all, summands, left)
 }
 
 /// The subtree over `leaves`: sizes of the sums in which the first meets each
 /// other one, smallest first.
-fn grow(
-    leaves: &[usize],
-    summands: usize,
-    left: &mut dyn FnMut(usize, usize) -> Option<usize>,
-) -> Option<Tree> {
+fn grow(leaves: &[usize], summands: usize, left: &mut Left<'_>) -> Option<Tree> {
     let (&first, rest) = leaves.split_first()?;
     let mut met = Vec::new();
     for &other in rest {
@@ -41,9 +40,33 @@ fn grow(
         if group[0].0 != size {
             return None;
         }
-        tree = join(tree, grow(&others, summands, left)?);
+        let mut parts = vec![tree];
+        parts.extend(split(others, size, summands, left)?);
+        parts.sort_by_key(Tree::first);
+        tree = Tree::Node(parts);
     }
     Some(tree)
+}
+
+/// The subtrees that `leaves` make in a sum of `size`: those that meet in all of
+/// it are added at once, in one fused operation.
+fn split(
+    mut leaves: Vec<usize>,
+    size: usize,
+    summands: usize,
+    left: &mut Left<'_>,
+) -> Option<Vec<Tree>> {
+    let mut parts = Vec::new();
+    while let Some(&first) = leaves.first() {
+        let (mut own, mut rest) = (vec![first], Vec::new());
+        for &other in &leaves[1..] {
+            let apart = summands.checked_sub(left(first, other)?)? == size;
+            if apart { &mut rest } else { &mut own }.push(other);
+        }
+        parts.push(grow(&own, summands, left)?);
+        leaves = rest;
+    }
+    Some(parts)
 }
 
 fn join(a: Tree, b: Tree) -> Tree {
@@ -74,13 +97,27 @@ impl Tree {
         self.len() == 0
     }
 
-    /// The shape in a word, where it has one.
-    pub fn shape(&self) -> Option<&'static str> {
+    /// The shape in words, where it has one.
+    pub fn shape(&self) -> Option<String> {
         if *self == sequential(self.len()) {
-            return Some("sequential");
+            return Some("sequential".to_owned());
         }
-        (*self == pairwise(0, self.len())).then_some("pairwise")
+        if *self == pairwise(0, self.len()) {
+            return Some("pairwise".to_owned());
+        }
+        let block = (2..self.len()).find(|&block| *self == fused(self.len(), block));
+        block.map(|block| format!("blocks of {block} added at once to what came before"))
     }
+}
+
+/// Each block is added to the sum so far in one fused operation.
+fn fused(len: usize, block: usize) -> Tree {
+    let leaves: Vec<Tree> = (0..len).map(Tree::Leaf).collect();
+    let mut blocks = leaves.chunks(block);
+    let first = Tree::Node(blocks.next().unwrap_or_default().to_vec());
+    blocks.fold(first, |sum, block| {
+        Tree::Node(std::iter::once(sum).chain(block.iter().cloned()).collect())
+    })
 }
 
 fn sequential(len: usize) -> Tree {
@@ -101,12 +138,23 @@ impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Tree::Leaf(leaf) => write!(f, "{leaf}"),
-            Tree::Node(parts) => {
-                let parts: Vec<_> = parts.iter().map(ToString::to_string).collect();
-                write!(f, "({})", parts.join(" "))
-            }
+            Tree::Node(parts) => write!(f, "({})", runs(parts).join(" ")),
         }
     }
+}
+
+/// The parts of a node; four or more summands in a row as `0-15`.
+fn runs(parts: &[Tree]) -> Vec<String> {
+    const SHORTEST: usize = 4;
+    let follows = |a: &Tree, b: &Tree| match (a, b) {
+        (Tree::Leaf(a), Tree::Leaf(b)) => a + 1 == *b,
+        _ => false,
+    };
+    let words = parts.chunk_by(follows).flat_map(|run| match run {
+        [first, .., last] if run.len() >= SHORTEST => vec![format!("{first}-{last}")],
+        _ => run.iter().map(ToString::to_string).collect(),
+    });
+    words.collect()
 }
 
 #[cfg(test)]
@@ -114,15 +162,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Sums in fp32 in the order of a tree.
+    const HUGE: f32 = f32::MAX / 2.0;
+
+    /// Sums in fp32 in the order of a tree; more than two at once lose what is
+    /// small beside the largest, as a tensor core does.
     fn sum(tree: &Tree, values: &[f32]) -> f32 {
-        match tree {
-            Tree::Leaf(leaf) => values[*leaf],
-            Tree::Node(parts) => parts
-                .iter()
-                .map(|p| sum(p, values))
-                .reduce(|a, b| a + b)
-                .unwrap(),
+        let Tree::Node(parts) = tree else {
+            return values[tree.first()];
+        };
+        let parts: Vec<f32> = parts.iter().map(|p| sum(p, values)).collect();
+        let huge = |v: &&f32| v.abs() > HUGE / 2.0;
+        match parts.len() > 2 && parts.iter().any(|v| huge(&v)) {
+            true => parts.iter().filter(huge).sum(),
+            false => parts.iter().sum(),
         }
     }
 
@@ -130,7 +182,7 @@ mod tests {
         let len = truth.len();
         tree(len, &mut |i, j| {
             let mut values = vec![1.0; len];
-            (values[i], values[j]) = (f32::MAX / 2.0, -f32::MAX / 2.0);
+            (values[i], values[j]) = (HUGE, -HUGE);
             Some(sum(truth, &values) as usize)
         })
     }
@@ -140,11 +192,20 @@ mod tests {
         let pairs = found(&pairwise(0, 4)).unwrap();
         assert_eq!(
             (pairs.to_string(), pairs.shape()),
-            ("((0 1) (2 3))".into(), Some("pairwise"))
+            ("((0 1) (2 3))".into(), Some("pairwise".to_owned()))
         );
         let row = found(&sequential(5)).unwrap();
         assert_eq!(row.to_string(), "((((0 1) 2) 3) 4)");
-        assert_eq!(row.shape(), Some("sequential"));
+        assert_eq!(row.shape(), Some("sequential".to_owned()));
+    }
+
+    #[test]
+    fn tree_fused_blocks_are_found_and_named() {
+        let blocks = found(&fused(24, 8)).unwrap();
+        assert_eq!(blocks, fused(24, 8));
+        assert_eq!(blocks.to_string(), "(((0-7) 8-15) 16-23)");
+        let words = "blocks of 8 added at once to what came before";
+        assert_eq!(blocks.shape().as_deref(), Some(words));
     }
 
     #[test]
@@ -166,10 +227,24 @@ mod tests {
         )
     }
 
+    /// Three subtrees at once, of any shape.
+    fn any_fused(len: usize, seed: u64) -> Tree {
+        let all: Vec<usize> = (0..len).collect();
+        let third = len / 3;
+        let parts = [&all[..third], &all[third..2 * third], &all[2 * third..]];
+        Tree::Node(parts.map(|p| any_tree(p.to_vec(), seed)).into())
+    }
+
     proptest! {
         #[test]
         fn tree_any_order_is_found(len in 1usize..24, seed: u64) {
             let truth = any_tree((0..len).collect(), seed);
+            prop_assert_eq!(found(&truth), Some(truth));
+        }
+
+        #[test]
+        fn tree_any_fused_order_is_found(len in 3usize..24, seed: u64) {
+            let truth = any_fused(len, seed);
             prop_assert_eq!(found(&truth), Some(truth));
         }
     }

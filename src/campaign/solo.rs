@@ -107,10 +107,13 @@ impl Solo {
                 Heard::Reply(Reply::Failed { code: 3, message }) => {
                     break (Verdict::Crashed, message);
                 }
+                // It ends itself after these.
                 Heard::Reply(Reply::Failed { code, message }) => {
+                    self.worker = None;
                     return Err(failure(code, message));
                 }
                 Heard::Reply(Reply::Ready(_)) => {
+                    self.worker = None;
                     return Err(Error::internal("a worker spoke out of turn"));
                 }
                 Heard::Died(how) => break (Verdict::Crashed, how),

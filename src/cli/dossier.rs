@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 
+use crate::attribute::Attribution;
 use crate::backend::Combination;
 use crate::backend::open::BackendSpec;
 use crate::campaign::solo::{Solo, Terms};
@@ -53,6 +54,7 @@ pub struct Dossier {
     evidence: Evidence,
     combination: Combination,
     minimized: Option<Minimized>,
+    attribution: Option<Attribution>,
 }
 
 impl Dossier {
@@ -80,6 +82,7 @@ impl Dossier {
         let evidence = Evidence::gather(&mut solo, repro, data)?;
         log.as_deref().map_or(Ok(()), trim_log)?;
         Ok(Dossier {
+            attribution: evidence.attribution(),
             repro: repro.clone(),
             data: data.cloned(),
             record,
@@ -114,9 +117,31 @@ impl Dossier {
             .unwrap_or(&self.record.verdict)
     }
 
+    /// What explains the result, in words; `None` where nothing is wrong with it.
+    pub fn explanation(&self) -> Option<String> {
+        self.class()?;
+        Some(self.attribution.as_ref()?.to_string())
+    }
+
+    /// What it was run on.
+    pub fn combination(&self) -> &Combination {
+        &self.combination
+    }
+
+    /// The record of the trial.
+    pub fn record(&self) -> &TrialRecord {
+        &self.record
+    }
+
+    /// The attribution, whether or not the trial fails.
+    pub fn attribution(&self) -> Option<&Attribution> {
+        self.attribution.as_ref()
+    }
+
     /// Writes the bundle into `folder`.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let evidence = &self.evidence;
+        let explanation = self.explanation();
         let bundle = Bundle {
             repro: &self.repro,
             combination: &self.combination,
@@ -133,7 +158,7 @@ impl Dossier {
             notes: &self.record.notes,
             data: self.data.as_ref(),
             minimized: self.minimized.as_ref(),
-            attribution: None,
+            attribution: explanation.as_deref(),
         };
         bundle.write(folder)
     }

@@ -14,14 +14,15 @@ pub mod doctor;
 pub mod dossier;
 pub mod examine;
 pub mod exit;
+pub mod explain;
 pub mod fuzz;
 pub mod interrupt;
 pub mod list;
 pub mod matrix;
 pub mod means;
+pub mod merge;
 pub mod minimize;
 pub mod nightly;
-pub mod merge;
 pub mod panics;
 mod probe;
 pub mod progress;
@@ -84,6 +85,7 @@ enum Command {
     Bundle(bundle::MakeBundle),
     Shrink(shrink::Shrink),
     Repro(repro::Again),
+    Explain(explain::Explain),
     Examine(examine::Examine),
     Probe(probe::Probe),
     #[command(name = "diff")]
@@ -124,6 +126,7 @@ impl Command {
             Command::Bundle(command) => command.execute(terminal),
             Command::Shrink(command) => command.execute(terminal),
             Command::Repro(command) => command.execute(terminal),
+            Command::Explain(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
             Command::Probe(command) => command.execute(terminal),
             Command::Diff(command) => command.execute(terminal),

@@ -227,7 +227,7 @@ fn memory_faults_and_deviations_have_kinds_of_their_own() {
     let memory = |kind| {
         judged(&move |seen| {
             seen.memory.push(MemoryFault {
-                buffer: "y",
+                buffer: "y".to_owned(),
                 kind,
                 offset: 4,
                 bytes: 4,

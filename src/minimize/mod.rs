@@ -16,6 +16,7 @@ use crate::shrink::{self, Rate, shrink};
 use crate::strategy::Limits;
 
 mod evidence;
+pub mod order;
 mod subject;
 
 pub use evidence::Evidence;

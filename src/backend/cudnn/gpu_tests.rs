@@ -527,7 +527,7 @@ fn observe_places_missing_elements_and_stray_writes() {
     let faults: Vec<_> = seen
         .memory
         .iter()
-        .map(|f| (f.buffer, f.kind, f.offset))
+        .map(|f| (f.buffer.as_str(), f.kind, f.offset))
         .collect();
     assert_eq!(
         faults,

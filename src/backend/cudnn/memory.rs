@@ -165,7 +165,7 @@ pub fn difference(
     let damaged = |&i: &usize| found[i] != expected[i];
     let first = (0..found.len()).find(damaged)?;
     Some(MemoryFault {
-        buffer,
+        buffer: buffer.to_owned(),
         kind,
         offset: start + first as i64,
         bytes: (first..found.len()).filter(damaged).count() as u64,

@@ -63,7 +63,7 @@ impl Guarded {
         let faults = zones.into_iter().filter_map(|(kind, start)| {
             let places: Vec<isize> = (start..start + REDZONE as isize).filter(broken).collect();
             places.first().map(|&first| MemoryFault {
-                buffer,
+                buffer: buffer.to_owned(),
                 kind,
                 offset: first as i64 * size as i64,
                 bytes: (places.len() * size) as u64,
@@ -169,7 +169,7 @@ impl Arena {
                 .collect();
             if let Some(&first) = broken.first() {
                 faults.push(MemoryFault {
-                    buffer: inputs.problem.direction.result().name(),
+                    buffer: inputs.problem.direction.result().name().to_owned(),
                     kind,
                     offset: (start + first as i64) * size,
                     bytes: broken.len() as u64 * size as u64,
@@ -219,7 +219,7 @@ fn changed(buffer: &'static str, now: &[f64], before: &Tensor) -> Option<MemoryF
     let differs = |&i: &usize| now[i].to_bits() != before.get(i).to_bits();
     let broken: Vec<usize> = (0..now.len()).filter(differs).collect();
     broken.first().map(|&first| MemoryFault {
-        buffer,
+        buffer: buffer.to_owned(),
         kind: MemoryFaultKind::InputChanged,
         offset: (first * size) as i64,
         bytes: (broken.len() * size) as u64,

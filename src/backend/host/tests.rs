@@ -184,16 +184,21 @@ fn faults_of_memory_and_contract_show_to_their_own_check_alone() {
         let seen = seen(fault);
         assert!(seen.deviations.is_empty() && seen.unwritten.is_empty());
         assert_eq!(seen.result, honest, "{fault}");
-        let places = seen.memory.iter().map(|m| (m.buffer, m.kind, m.offset));
+        let places = seen.memory.into_iter();
+        let places = places.map(|m| (m.buffer, m.kind, m.offset));
         places.collect::<Vec<_>>()
     };
     use crate::outcome::MemoryFaultKind::{Before, Behind, InputChanged};
     let (y, x) = (4 * honest.len() as i64, 4 * inputs.first.len() as i64);
-    assert_eq!(damage("write_past_end"), [("y", Behind, y)]);
-    assert_eq!(damage("write_before_start"), [("y", Before, -4)]);
-    assert_eq!(damage("input_modified"), [("x", InputChanged, 0)]);
-    assert_eq!(damage("input_overrun"), [("x", Behind, x)]);
-    assert_eq!(damage("workspace_overrun"), [("workspace", Behind, 8 * 45)]);
+    for (fault, buffer, kind, offset) in [
+        ("write_past_end", "y", Behind, y),
+        ("write_before_start", "y", Before, -4),
+        ("input_modified", "x", InputChanged, 0),
+        ("input_overrun", "x", Behind, x),
+        ("workspace_overrun", "workspace", Behind, 8 * 45),
+    ] {
+        assert_eq!(damage(fault), [(buffer.to_owned(), kind, offset)]);
+    }
 
     // NaN around the inputs, in the output and in the workspace.
     for poison in ["read_past_end", "prior_read", "workspace_read"] {
