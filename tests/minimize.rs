@@ -212,3 +212,30 @@ fn fuzz_findings_are_minimised_and_bundled() {
     let cases = bundles.filter(|e| e.as_ref().unwrap().path().join("case.toml").exists());
     assert_eq!(cases.count(), 1);
 }
+
+#[test]
+fn explain_names_the_cause_and_shows_the_order_of_a_sum() {
+    let (code, said, errors) = host(&[
+        "explain",
+        "fwd c=8 k=8 in=5x5 ker=3x3 pad=1x1 fill=ints:1 via=host:gemm!padding_garbage",
+    ]);
+    assert_eq!(code, 1, "{errors}");
+    assert!(
+        said.contains("padding is not zero: 1; bit for bit"),
+        "{said}"
+    );
+    let line = "fwd c=48 k=1 in=1 ker=1 type=fp16 fill=ints:1 via=host:tensor_ampere";
+    let (code, said, errors) = host(&["explain", "--tree", "--json", line]);
+    assert_eq!(code, 0, "{errors}");
+    let json: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(json["verdict"], "passed");
+    assert_eq!(json["explanation"], Value::Null);
+    assert_eq!(
+        json["tree"]["shape"], "blocks of 8 added at once to what came before",
+        "{json:#}"
+    );
+    let large = "fwd c=200 k=1 in=1 ker=1 fill=ints:1 via=host:gemm";
+    let (code, _, errors) = host(&["explain", "--tree", large]);
+    assert_eq!(code, 2);
+    assert!(errors.contains("give a smaller problem"), "{errors}");
+}

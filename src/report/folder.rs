@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use crate::backend::Combination;
 use crate::error::{Error, Result};
 use crate::record::TrialRecord;
+use crate::report::coverage::Coverage;
 use crate::report::csv_file::{self, CsvFile};
 use crate::report::environment::{Ending, Environment};
 use crate::report::lock::Lock;
@@ -25,8 +26,11 @@ pub const FAILURES: &str = "failures.csv";
 /// One row per candidate and configuration.
 pub const MATRIX: &str = "matrix.csv";
 
+/// One row per knob value of an engine.
+pub const COVERAGE: &str = "coverage.csv";
+
 /// All files of a run.
-pub const FILES: [&str; 4] = [ENVIRONMENT, TRIALS, FAILURES, MATRIX];
+pub const FILES: [&str; 5] = [ENVIRONMENT, TRIALS, FAILURES, MATRIX, COVERAGE];
 
 /// How often the matrix of a running run is rewritten: often enough to look
 /// at, seldom enough to cost nothing.
@@ -40,6 +44,7 @@ pub struct Folder {
     trials: CsvFile,
     failures: CsvFile,
     matrix: Matrix,
+    coverage: Coverage,
     matrix_written: Instant,
     tally: Tally,
     _lock: Lock,
@@ -74,6 +79,7 @@ impl Folder {
             trials: CsvFile::create::<TrialRecord>(&path.join(TRIALS))?,
             failures: CsvFile::create::<TrialRecord>(&path.join(FAILURES))?,
             matrix: Matrix::default(),
+            coverage: Coverage::default(),
             matrix_written: Instant::now(),
             tally: Tally::default(),
             path,
@@ -102,6 +108,7 @@ impl Folder {
             self.failures.append(record)?;
         }
         self.matrix.add(record)?;
+        self.coverage.add(record)?;
         self.tally.add(verdict, record.suspect);
         if self.matrix_written.elapsed() >= MATRIX_INTERVAL {
             self.write_matrix()?;
@@ -121,7 +128,9 @@ impl Folder {
     fn write_matrix(&mut self) -> Result<()> {
         self.matrix_written = Instant::now();
         let bytes = csv_file::table(self.matrix.rows())?;
-        csv_file::replace(&self.path.join(MATRIX), &bytes)
+        csv_file::replace(&self.path.join(MATRIX), &bytes)?;
+        let bytes = csv_file::table(self.coverage.rows())?;
+        csv_file::replace(&self.path.join(COVERAGE), &bytes)
     }
 }
 

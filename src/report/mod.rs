@@ -5,6 +5,7 @@
 //! it with the types here.
 
 pub mod bundle;
+pub mod coverage;
 pub mod csv_file;
 pub mod environment;
 pub mod folder;

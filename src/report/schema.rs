@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::backend::Combination;
 use crate::record::{SCHEMA, TrialRecord};
+use crate::report::coverage;
 use crate::report::csv_file::columns;
 use crate::report::environment::Environment;
 use crate::report::matrix::Row;
@@ -29,6 +30,8 @@ fn keys(value: &serde_json::Value) -> BTreeSet<String> {
 fn document_csv_columns_are_the_types_columns_in_order() {
     assert_eq!(documented("trials.csv"), columns::<TrialRecord>().unwrap());
     assert_eq!(documented("matrix.csv"), columns::<Row>().unwrap());
+    let coverage = columns::<coverage::Row>().unwrap();
+    assert_eq!(documented("coverage.csv"), coverage);
 }
 
 #[test]
