@@ -129,7 +129,8 @@ impl Folder {
         self.matrix_written = Instant::now();
         let bytes = csv_file::table(self.matrix.rows())?;
         csv_file::replace(&self.path.join(MATRIX), &bytes)?;
-        let bytes = csv_file::table(self.coverage.rows())?;
+        let rows: Vec<_> = self.coverage.rows().collect();
+        let bytes = csv_file::table(&rows)?;
         csv_file::replace(&self.path.join(COVERAGE), &bytes)
     }
 }
