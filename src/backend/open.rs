@@ -39,6 +39,8 @@ pub struct BackendSpec {
     pub knobs: KnobBudget,
     /// Seeds the choice of knobs.
     pub seed: u64,
+    /// Whether plans are also run with odd strides of dimensions of size 1.
+    pub odd_strides: bool,
 }
 
 /// Opens the backend. A planted fault means the host; `auto` settles for the
@@ -74,6 +76,7 @@ fn cudnn_options(spec: &BackendSpec) -> CudnnOptions {
         apis: spec.apis,
         knobs: spec.knobs,
         seed: spec.seed,
+        odd_strides: spec.odd_strides,
     }
 }
 

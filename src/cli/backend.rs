@@ -25,6 +25,9 @@ pub struct CudnnArgs {
     /// Knob choices of engines per problem, beyond the engines' own: default, a number, or all
     #[arg(long, value_name = "BUDGET", default_value_t, help_heading = "Backend")]
     knobs: KnobBudget,
+    /// Also run plans of the graph API with odd strides of the dimensions of size 1
+    #[arg(long, help_heading = "Backend")]
+    odd_strides: bool,
 }
 
 /// Values of `--api`.
@@ -82,6 +85,7 @@ impl From<&CudnnArgs> for CudnnOptions {
             device: args.device.unwrap_or(0),
             apis: args.api.into(),
             knobs: args.knobs,
+            odd_strides: args.odd_strides,
             ..CudnnOptions::default()
         }
     }
@@ -103,6 +107,7 @@ impl BackendArgs {
             apis: self.cudnn.api.into(),
             knobs: self.cudnn.knobs,
             seed: 0,
+            odd_strides: self.cudnn.odd_strides,
         })
     }
 

@@ -244,6 +244,10 @@ fn deviations(
         let summary = elements.judge(&deviation.result);
         if let Some(kind) = summary.fault {
             let message = elements.message(&summary, &deviation.result);
+            let kind = match deviation.under {
+                Repeat::OddStrides => FailureKind::OddStrides,
+                _ => kind,
+            };
             faults.push((kind, format!("{under}: {message}")));
         }
         if nondeterministic || !deviation.under.keeps_bits() {

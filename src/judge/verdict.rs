@@ -44,6 +44,9 @@ pub enum FailureKind {
     /// Another form of the same case gives numbers that differ by more than
     /// both bounds together allow.
     Metamorphic,
+    /// Right, but not with other strides of dimensions of size 1, where a stride
+    /// means nothing.
+    OddStrides,
     /// The result depends on what the workspace or output held before.
     UninitialisedRead,
     /// Two identical runs differ in bits without being declared to.

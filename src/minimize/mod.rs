@@ -52,7 +52,11 @@ impl Options {
                 ..shrink::Options::default()
             },
             data_trials: 200,
-            trigger: Some(Effort::default()),
+            trigger: Some(Effort {
+                max_trials: 400,
+                check: 100,
+                ..Effort::default()
+            }),
         }
     }
 }

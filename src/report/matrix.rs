@@ -49,7 +49,8 @@ pub struct Row {
     pub wrong_infinity: u64,
     /// [`FailureKind::Mismatch`].
     pub mismatch: u64,
-    /// [`FailureKind::OutOfBound`] and [`FailureKind::Metamorphic`].
+    /// [`FailureKind::OutOfBound`], [`FailureKind::Metamorphic`] and
+    /// [`FailureKind::OddStrides`].
     pub out_of_bound: u64,
     /// [`FailureKind::UninitialisedRead`].
     pub uninitialised_read: u64,
@@ -117,7 +118,9 @@ impl Row {
             FailureKind::WrongNan => &mut self.wrong_nan,
             FailureKind::WrongInfinity => &mut self.wrong_infinity,
             FailureKind::Mismatch => &mut self.mismatch,
-            FailureKind::OutOfBound | FailureKind::Metamorphic => &mut self.out_of_bound,
+            FailureKind::OutOfBound | FailureKind::Metamorphic | FailureKind::OddStrides => {
+                &mut self.out_of_bound
+            }
             FailureKind::UninitialisedRead => &mut self.uninitialised_read,
             FailureKind::Nondeterministic => &mut self.nondeterministic,
             FailureKind::Undeclared => &mut self.undeclared,

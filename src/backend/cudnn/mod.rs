@@ -46,6 +46,9 @@ pub struct CudnnOptions {
     pub knobs: KnobBudget,
     /// Seed of the sampled knob choices.
     pub seed: u64,
+    /// Whether plans of the graph API are also run with odd strides of the
+    /// dimensions of size 1.
+    pub odd_strides: bool,
 }
 
 /// Which of cuDNN's APIs candidates come from.
@@ -117,7 +120,7 @@ impl CudnnBackend {
             apis.push(Box::new(legacy::Legacy::new(&session)?));
         }
         if options.apis.engines {
-            let graph = graph::Graph::new(&session, options.knobs, options.seed)?;
+            let graph = graph::Graph::new(&session, options)?;
             apis.push(Box::new(graph));
         }
         Ok(CudnnBackend {

@@ -49,7 +49,7 @@ fn values(bundle: &Bundle<'_>, has_log: bool) -> Value {
         of_cudnn => bundle.is_of_cudnn(),
         rate => bundle.rate().map(|r| context! { failed => r.failed, of => r.of }),
         repro => bundle.repro.to_string(),
-        tensors => tensors(problem),
+        tensors => tensors(bundle),
         convolution => convolution(problem),
         data => bundle.data.map(|patch| data(problem, patch)),
         rows,
@@ -102,6 +102,8 @@ fn class_words(class: &str) -> &str {
         "unwritten" => "Leaves outputs unwritten",
         "uninitialised_read" => "Result depends on uninitialised memory",
         "nondeterministic" => "Nondeterministic without saying so",
+        "metamorphic" => "Another form of the case gives another result",
+        "odd_strides" => "Wrong with odd strides of dimensions of size 1",
         "undeclared" => "Arithmetic other than declared",
         "crashed" => "Ends the process",
         "timed_out" => "Does not end",
@@ -133,7 +135,8 @@ fn summary(bundle: &Bundle<'_>) -> String {
     )
 }
 
-fn tensors(problem: &ConvProblem) -> Vec<Value> {
+fn tensors(bundle: &Bundle<'_>) -> Vec<Value> {
+    let problem = &bundle.repro.problem;
     let roles = [Role::X, Role::W, Role::Y];
     let row = |role: Role| {
         let dims = problem.dims(role);
@@ -141,7 +144,7 @@ fn tensors(problem: &ConvProblem) -> Vec<Value> {
             name => role.name(),
             dtype => problem.dtype(role).name(),
             dims => list(&dims),
-            strides => list(&problem.layout.strides(&dims)),
+            strides => list(&program::strides(bundle, &dims)),
         }
     };
     roles.map(row).to_vec()

@@ -40,9 +40,9 @@ pub(super) fn values(bundle: &Bundle<'_>) -> Value {
         driver => bundle.combination.driver.clone(),
         cudnn => bundle.combination.cudnn.clone(),
         rank => problem.rank(),
-        first => tensor_initialiser(&problem, first, &npy_name(first.name())),
-        second => tensor_initialiser(&problem, second, &npy_name(second.name())),
-        result => tensor_initialiser(&problem, result, "prior.npy"),
+        first => tensor_initialiser(bundle, first, &npy_name(first.name())),
+        second => tensor_initialiser(bundle, second, &npy_name(second.name())),
+        result => tensor_initialiser(bundle, result, "prior.npy"),
         first_role => first.name(),
         second_role => second.name(),
         result_role => result.name(),
@@ -178,14 +178,27 @@ fn data_type(dtype: DType) -> &'static str {
 }
 
 /// Members of the program's `Tensor`.
-fn tensor_initialiser(problem: &ConvProblem, role: Role, file: &str) -> String {
+fn tensor_initialiser(bundle: &Bundle<'_>, role: Role, file: &str) -> String {
+    let problem = &lifted(&bundle.repro.problem);
     let dims = problem.dims(role);
     format!(
         "\"{file}\", {}, {{{}}}, {{{}}}",
         data_type(problem.dtype(role)),
         list(&dims),
-        list(&problem.layout.strides(&dims))
+        list(&strides(bundle, &dims))
     )
+}
+
+/// Strides in memory. Where the fault takes odd ones of dimensions of size 1,
+/// those: twice the number of elements and one.
+pub(super) fn strides(bundle: &Bundle<'_>, dims: &[usize]) -> Vec<usize> {
+    let mut strides = bundle.repro.problem.layout.strides(dims);
+    if bundle.class == "odd_strides" {
+        let odd = 2 * dims.iter().product::<usize>() + 1;
+        let ones = strides.iter_mut().zip(dims).filter(|(_, size)| **size == 1);
+        ones.for_each(|(stride, _)| *stride = odd);
+    }
+    strides
 }
 
 /// The program's variable that holds the tensor in `role`.

@@ -22,9 +22,9 @@ fn values(bundle: &Bundle<'_>) -> Value {
     let problem = program::lifted(&bundle.repro.problem);
     let [first, second] = problem.direction.operands();
     let own = context! {
-        first => tensor(&problem, first, &npy_name(first.name())),
-        second => tensor(&problem, second, &npy_name(second.name())),
-        result => tensor(&problem, problem.direction.result(), "prior.npy"),
+        first => tensor(bundle, first, &npy_name(first.name())),
+        second => tensor(bundle, second, &npy_name(second.name())),
+        result => tensor(bundle, problem.direction.result(), "prior.npy"),
         compute_number => data_type(problem.compute.dtype()),
     };
     let specific = match &bundle.repro.via {
@@ -97,9 +97,10 @@ fn engine(problem: &ConvProblem, knobs: &[(u32, i64)]) -> Value {
 }
 
 /// Arguments of the script's `Tensor`.
-fn tensor(problem: &ConvProblem, role: Role, file: &str) -> String {
+fn tensor(bundle: &Bundle<'_>, role: Role, file: &str) -> String {
+    let problem = &program::lifted(&bundle.repro.problem);
     let (dims, dtype) = (problem.dims(role), problem.dtype(role));
-    let strides = problem.layout.strides(&dims);
+    let strides = program::strides(bundle, &dims);
     let (number, width) = (data_type(dtype), dtype.size());
     format!("\"{file}\", {number}, {width}, {dims:?}, {strides:?}")
 }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use serde::Serialize;
 
 use super::Api;
+use super::CudnnOptions;
 use super::driver::Called;
 use super::observe::{Bench, Launch, Setup, repeats};
 use super::session::Session;
@@ -56,6 +57,7 @@ pub struct Graph {
     planner: Planner,
     budget: KnobBudget,
     seed: u64,
+    odd_strides: bool,
     coverage: Coverage,
     /// The latest problems, newest first: their plans are built once for all
     /// fills, repeats and other forms of a case.
@@ -68,11 +70,12 @@ const KEPT_PROBLEMS: usize = 3;
 
 impl Graph {
     /// The graph API of `session`, which must outlive it.
-    pub fn new(session: &Session, budget: KnobBudget, seed: u64) -> Result<Graph> {
+    pub fn new(session: &Session, options: &CudnnOptions) -> Result<Graph> {
         Ok(Graph {
             planner: Planner::on(session)?,
-            budget,
-            seed,
+            budget: options.knobs,
+            seed: options.seed,
+            odd_strides: options.odd_strides,
             coverage: Coverage::default(),
             prepared: Vec::new(),
         })
@@ -227,7 +230,8 @@ impl Api for Graph {
             }
         };
         let beta = inputs.problem.beta.0;
-        let extra: &[Repeat] = match operation::has_ones(&inputs.problem) {
+        let odd = self.odd_strides && operation::has_ones(&inputs.problem);
+        let extra: &[Repeat] = match odd {
             true => &[Repeat::PlanFromJson, Repeat::OddStrides],
             false => &[Repeat::PlanFromJson],
         };
