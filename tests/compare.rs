@@ -601,7 +601,8 @@ fn what_is_no_results_folder_is_one_clear_error() {
     fs::write(good.join(folder::TRIALS), &trials).unwrap();
 
     let environment = fs::read_to_string(good.join(folder::ENVIRONMENT)).unwrap();
-    let newer = environment.replacen("\"schema\": 1", "\"schema\": 99", 1);
+    let now = format!("\"schema\": {}", convfuzz::record::SCHEMA);
+    let newer = environment.replacen(&now, "\"schema\": 99", 1);
     fs::write(good.join(folder::ENVIRONMENT), newer).unwrap();
     expect_error(
         &["merge", "--out", name(&absent), name(&good)],

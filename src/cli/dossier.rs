@@ -178,7 +178,7 @@ fn prepare_log(folder: &Path) -> Result<PathBuf> {
 
 /// Keeps the end of a long log: the failing run is what it ends with.
 fn trim_log(log: &Path) -> Result<()> {
-    const MOST: usize = 200_000;
+    const MOST: usize = 40_000;
     let Ok(bytes) = fs::read(log) else {
         return Ok(());
     };

@@ -209,7 +209,8 @@ impl Poison {
         let ones = u64::MAX >> (64 - 8 * tensor.dtype().size());
         match self {
             Poison::Ones => ones,
-            Poison::Other => ones - 1,
+            // A number, so that a result it goes into shows more than NaN.
+            Poison::Other => tensor.dtype().to_bits(3.0),
         }
     }
 }
