@@ -33,6 +33,28 @@ pub struct Terms {
     pub log: Option<PathBuf>,
 }
 
+/// Classes of failure that only certain repeats show.
+const OF_REPEATS: [&str; 3] = ["uninitialised_read", "nondeterministic", ODD_STRIDES];
+
+/// The class that shows only where odd strides are asked for.
+const ODD_STRIDES: &str = "odd_strides";
+
+/// Repeats among which every kind is.
+const ALL_REPEATS: u32 = 7;
+
+impl Terms {
+    /// The terms under which a failure of this class can show: with every kind of
+    /// repeat where it takes one.
+    pub fn showing(&self, class: &str) -> Self {
+        let mut terms = self.clone();
+        if OF_REPEATS.contains(&class) {
+            terms.repeats = terms.repeats.max(ALL_REPEATS);
+        }
+        terms.backend.odd_strides |= class == ODD_STRIDES;
+        terms
+    }
+}
+
 /// A worker of one's own, replaced when a trial ends it.
 pub struct Solo {
     terms: Terms,
@@ -56,6 +78,14 @@ impl Solo {
         };
         solo.combination = solo.worker()?.combination.clone();
         Ok(solo)
+    }
+
+    /// Runs trials under other terms from now on, in a new worker.
+    pub fn change_terms(&mut self, terms: Terms) {
+        if terms != self.terms {
+            self.terms = terms;
+            self.worker = None;
+        }
     }
 
     /// What trials run on.
@@ -154,4 +184,25 @@ fn log_variables(file: &Path) -> Vec<(&'static str, PathBuf)> {
         ("CUDNN_LOGINFO_DBG", PathBuf::from("1")),
         ("CUDNN_LOGDEST_DBG", file.to_owned()),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn showing_failures_of_repeats_get_every_kind_of_repeat() {
+        let terms = Terms {
+            backend: BackendSpec::default(),
+            timeout: Duration::from_secs(1),
+            repeats: 1,
+            outputs: 1,
+            program: None,
+            log: None,
+        };
+        assert_eq!(terms.showing("wrong_value"), terms);
+        assert_eq!(terms.showing("uninitialised_read").repeats, ALL_REPEATS);
+        let odd = terms.showing("odd_strides");
+        assert!(odd.backend.odd_strides && odd.repeats == ALL_REPEATS);
+    }
 }

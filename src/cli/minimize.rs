@@ -152,6 +152,8 @@ impl Job<'_> {
             trigger: None,
             ..options.clone()
         };
+        let terms = self.terms.showing(&finding.signature.reason);
+        solo.change_terms(terms.clone());
         let start = finding.repro.parse()?;
         let Some(mut found) = minimize(solo, &start, &without_trigger, &mut |_| {})? else {
             return self.sporadic(finding);
@@ -163,7 +165,7 @@ impl Job<'_> {
             found.find_trigger(solo, effort)?;
         }
         let bundle = self.folder.join(finding.signature.id());
-        let dossier = Dossier::of_finding(&found, &self.terms, Some(&bundle))?;
+        let dossier = Dossier::of_finding(&found, &terms, Some(&bundle))?;
         dossier.write(&bundle)?;
         let mut done = self.lock(&self.done)?;
         let entry = done.iter_mut().find(|b| same(b, &found));

@@ -61,8 +61,8 @@ impl Again {
         let case = CaseFile::read(&self.file)?;
         let repro = case.trial()?;
         case.check_tensors(&self.file)?;
-        let mut terms = self.trials.terms(self.backend.chosen(terminal)?);
-        terms.backend.odd_strides |= case.class == ODD_STRIDES;
+        let terms = self.trials.terms(self.backend.chosen(terminal)?);
+        let terms = terms.showing(&case.class);
         let mut solo = Solo::start(terms)?;
         warn_of_other_version(terminal, &case, solo.combination());
         let mut failure: Option<TrialRecord> = None;
@@ -106,9 +106,6 @@ fn state(rate: Rate) -> &'static str {
         (false, _) => "fails",
     }
 }
-
-/// The class of faults that show with `--odd-strides` only.
-const ODD_STRIDES: &str = "odd_strides";
 
 /// A skip is no proof that the fault is gone, nor is a result that could not be
 /// judged. Reduced data is mostly zero by design: what is not was judged.
