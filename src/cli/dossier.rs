@@ -80,6 +80,9 @@ impl Dossier {
             )));
         }
         let evidence = Evidence::gather(&mut solo, repro, data)?;
+        let combination = solo.combination().clone();
+        // Its worker writes to the log until it ends.
+        drop(solo);
         log.as_deref().map_or(Ok(()), trim_log)?;
         Ok(Dossier {
             attribution: evidence.attribution(),
@@ -87,7 +90,7 @@ impl Dossier {
             data: data.cloned(),
             record,
             evidence,
-            combination: solo.combination().clone(),
+            combination,
             minimized: None,
         })
     }
