@@ -1,6 +1,8 @@
 //! Tensors on the host: the very bits the library is given, in logical order.
 
 use bytemuck::cast_slice;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
@@ -122,8 +124,8 @@ impl Tensor {
     /// All values in logical order, exact.
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
-            Data::Fp16(v) => decode(v, DType::Fp16),
-            Data::Bf16(v) => decode(v, DType::Bf16),
+            Data::Fp16(v) => v.reinterpret_cast::<f16>().to_f64_vec(),
+            Data::Bf16(v) => v.reinterpret_cast::<bf16>().to_f64_vec(),
             Data::Fp32(v) => v.iter().map(|&b| f32::from_bits(b).into()).collect(),
             Data::Fp64(v) => v.iter().map(|&b| f64::from_bits(b)).collect(),
         }
@@ -137,10 +139,6 @@ impl Tensor {
             Data::Fp64(v) => cast_slice(v),
         }
     }
-}
-
-fn decode(bits: &[u16], dtype: DType) -> Vec<f64> {
-    bits.iter().map(|&b| dtype.from_bits(b.into())).collect()
 }
 
 /// A logical offset in a tensor of dimensions `dims` as indices: `[n,k,h,w]`.

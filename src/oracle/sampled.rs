@@ -1,13 +1,13 @@
 //! Single outputs, wherever they are: what large problems are sampled with, and
 //! what is left of data with NaN or infinity.
 //!
-//! The same methods and radii as in [`super::blocked`], one output at a time;
+//! The same methods and radii as in [`super::pass`], one output at a time;
 //! outputs with a product that is not finite go to the arbiter.
 
 use rayon::prelude::*;
 
-use super::blocked::{FP16_QUANTUM, Found, Method, Pass, with_pass};
 use super::kernel::{Dispatched, dispatch};
+use super::pass::{Found, Method, Pass, double_double, with_pass};
 use super::{Output, arbiter};
 use crate::dtype::exp2;
 use crate::fill::Inputs;
@@ -40,19 +40,47 @@ impl Dispatched for Part<'_> {
         let mut outputs = Vec::with_capacity(self.list.len());
         for &index in self.list {
             places.locate(self.pass, index);
-            let found = match self.pass.method {
-                Method::FixedPoint => places.sum(self.pass, add_fixed),
+            let sums = match self.pass.method {
+                Method::Exact(_) => places.sum(self.pass, add_fixed),
                 Method::Plain => places.sum(self.pass, add),
                 Method::Twice => places.sum(self.pass, add_twice),
             };
-            let output = Some(found)
-                .filter(|found| found.magnitude.is_finite())
-                .and_then(|found| self.pass.output(index, found));
+            let output = Some(sums)
+                .filter(|sums| sums.magnitude.is_finite())
+                .and_then(|sums| self.pass.output(index, sums.found(self.pass)));
             outputs.push(output.unwrap_or_else(|| arbiter::output(self.pass.inputs, index)));
         }
         outputs
     }
 }
+
+/// Sums of one output.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    sum: f64,
+    /// Dot2's correction.
+    correction: f64,
+    /// In units of 2^-48.
+    fixed: i128,
+    magnitude: f64,
+    nonzero: u64,
+}
+
+impl Sums {
+    fn found(self, pass: &Pass<'_>) -> Found {
+        Found {
+            sum: match pass.method {
+                Method::Exact(_) => double_double(self.fixed, exp2(-2 * FP16_QUANTUM)),
+                _ => [self.sum, self.correction],
+            },
+            s: pass.s_of_double(self.magnitude),
+            nonzero: self.nonzero,
+        }
+    }
+}
+
+/// fp16 values are integers times 2^-24.
+const FP16_QUANTUM: i32 = 24;
 
 /// Where the products of one output lie.
 #[derive(Default)]
@@ -96,43 +124,43 @@ impl Places {
     }
 
     #[inline(always)]
-    fn sum(&self, pass: &Pass<'_>, add: impl Fn(&mut Found, f64, f64)) -> Found {
-        let mut found = Found::default();
+    fn sum(&self, pass: &Pass<'_>, add: impl Fn(&mut Sums, f64, f64)) -> Sums {
+        let mut sums = Sums::default();
         for outer in 0..self.outer {
             let patch = &pass.patches.values[self.patch.start + outer * self.patch.step..];
             let weight = &pass.weights.values[self.weight.start + outer * self.weight.step..];
             for &(t, offset) in &self.inside {
                 let (a, b) = (patch[offset], weight[t]);
-                add(&mut found, a, b);
-                found.magnitude += (a * b).abs();
-                found.nonzero += u64::from(a != 0.0 && b != 0.0);
+                add(&mut sums, a, b);
+                sums.magnitude += (a * b).abs();
+                sums.nonzero += u64::from(a != 0.0 && b != 0.0);
             }
         }
-        found
+        sums
     }
 }
 
 /// Exact: products of 40-bit integers, units of 2^-48.
 #[inline(always)]
-fn add_fixed(found: &mut Found, a: f64, b: f64) {
-    let fixed = |v: f64| (v * exp2(FP16_QUANTUM)) as i64;
-    found.fixed += i128::from(fixed(a)) * i128::from(fixed(b));
+fn add_fixed(sums: &mut Sums, a: f64, b: f64) {
+    let fixed = |v: f64| (v * const { (1u64 << FP16_QUANTUM) as f64 }) as i64;
+    sums.fixed += i128::from(fixed(a)) * i128::from(fixed(b));
 }
 
 /// The product is exact.
 #[inline(always)]
-fn add(found: &mut Found, a: f64, b: f64) {
-    found.sum += a * b;
+fn add(sums: &mut Sums, a: f64, b: f64) {
+    sums.sum += a * b;
 }
 
 /// Dot2, as in [`super::kernel::add_products_twice`].
 #[inline(always)]
-fn add_twice(found: &mut Found, a: f64, b: f64) {
+fn add_twice(sums: &mut Sums, a: f64, b: f64) {
     let product = a * b;
     let product_error = a.mul_add(b, -product);
-    let next = found.sum + product;
-    let back = next - found.sum;
-    let sum_error = (found.sum - (next - back)) + (product - back);
-    found.correction += product_error + sum_error;
-    found.sum = next;
+    let next = sums.sum + product;
+    let back = next - sums.sum;
+    let sum_error = (sums.sum - (next - back)) + (product - back);
+    sums.correction += product_error + sum_error;
+    sums.sum = next;
 }

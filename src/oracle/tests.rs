@@ -121,7 +121,7 @@ proptest! {
         for (f, s) in fast.outputs.iter().zip(&slow.outputs) {
             prop_assert_eq!((f.index, f.class, f.nonzero), (s.index, s.class, s.nonzero));
             prop_assert!(f.s >= s.s * (1.0 - 1e-15), "S {} below {}", f.s, s.s);
-            prop_assert!(f.s <= s.s * (1.0 + 1e-9));
+            prop_assert!(f.s <= s.s * (1.0 + exp2(-15)));
             let exact = arbiter::exact(&inputs, &Geometry::new(&inputs.problem), f.index).value;
             let center = rug::Float::with_val(2400, f.value.hi) + f.value.lo;
             let off = rug::Float::with_val(exact.prec().max(2400), &exact - &center).abs();
