@@ -81,7 +81,7 @@ pub struct Fuzz {
 /// What is generated.
 #[derive(Args, Debug)]
 struct LimitArgs {
-    /// Tensor types to generate [default: all]
+    /// Tensor types to generate [default: all but FP8]
     #[arg(
         long,
         value_name = "TYPE",

@@ -749,8 +749,8 @@ fn alternate_order(site: &Site<'_>, _: usize, sum: f64, row: &Prepared, patch: &
     let reversed = |p: &Prepared| p.values().iter().rev().copied().collect::<Vec<f64>>();
     let accumulator = match site.inputs.problem.compute.dtype() {
         DType::Fp64 => Accumulator::Fp64,
-        DType::Fp32 | DType::Bf16 => Accumulator::Fp32,
         DType::Fp16 => Accumulator::Fp16,
+        _ => Accumulator::Fp32,
     };
     let order = Sum::Sequential(accumulator);
     order.of(
