@@ -194,11 +194,7 @@ fn inverse_error(own: &Statistics, epsilon: f64, unit: Unit, variance: Upper) ->
 impl Errors {
     /// Errors of computed statistics; the largest of all algorithms when none
     /// is named.
-    pub fn of(
-        own: &Statistics,
-        problem: &Problem,
-        algorithm: Option<Algorithm>,
-    ) -> Errors {
+    pub fn of(own: &Statistics, problem: &Problem, algorithm: Option<Algorithm>) -> Errors {
         let one;
         let algorithms: &[Algorithm] = match algorithm {
             None => &Algorithm::ALL,
@@ -236,9 +232,8 @@ impl Errors {
     /// Errors where mean and inverse deviation are given: their distance from
     /// the exact ones.
     fn saved(own: &Statistics, mean: f64, inverse: f64) -> Errors {
-        let off = |exact: &Float, given: f64| {
-            upper(&Float::with_val(own.precision(), exact - given))
-        };
+        let off =
+            |exact: &Float, given: f64| upper(&Float::with_val(own.precision(), exact - given));
         Errors {
             mean: off(&own.mean, mean),
             variance: Upper::ZERO,
@@ -249,11 +244,7 @@ impl Errors {
 
 impl<'a> Bounds<'a> {
     /// Bounds of a case: for one algorithm of the statistics, or for whichever.
-    pub fn new(
-        inputs: &'a Inputs,
-        reference: &'a Reference,
-        algorithm: Option<Algorithm>,
-    ) -> Self {
+    pub fn new(inputs: &'a Inputs, reference: &'a Reference, algorithm: Option<Algorithm>) -> Self {
         let problem = &inputs.problem;
         let errors = |(group, own): (usize, &Statistics)| match (problem.pass, &inputs.saved) {
             _ if !own.finite => Errors {
@@ -271,7 +262,12 @@ impl<'a> Bounds<'a> {
             inputs,
             reference,
             format: problem.parameter_type().format(),
-            errors: reference.statistics.iter().enumerate().map(errors).collect(),
+            errors: reference
+                .statistics
+                .iter()
+                .enumerate()
+                .map(errors)
+                .collect(),
             sums: Vec::new(),
         };
         bounds.sums = (0..reference.gradients.len())
@@ -424,7 +420,10 @@ impl<'a> Bounds<'a> {
         let (own, errors) = self.own(group);
         let (unit, m) = (self.unit(), self.inputs.problem.count() as f64);
         let Gradient { bias, scale, .. } = &self.reference.gradients[group];
-        let GradientErrors { bias: bias_error, scale: scale_error } = self.sums[group];
+        let GradientErrors {
+            bias: bias_error,
+            scale: scale_error,
+        } = self.sums[group];
         let x = self.inputs.x.get(i);
         let dy = self.inputs.dy.as_ref().map_or(0.0, |dy| dy.get(i));
         let normalised = upper(&own.normalised(x));

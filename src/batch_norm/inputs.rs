@@ -48,6 +48,16 @@ pub enum FillKind {
     Inf,
 }
 
+impl Fill {
+    /// What a line without a fill means.
+    pub fn plain() -> Self {
+        Fill {
+            kind: FillKind::Normal,
+            seed: 0,
+        }
+    }
+}
+
 /// The tensors a pass reads; those it does not are absent.
 #[derive(Clone, Debug)]
 pub struct Inputs {
@@ -156,7 +166,11 @@ impl Generator<'_> {
     }
 
     fn log_uniform(&self, stream: Stream, i: usize) -> f64 {
-        let span = if self.problem.dtype == DType::Fp16 { 10.0 } else { 24.0 };
+        let span = if self.problem.dtype == DType::Fp16 {
+            10.0
+        } else {
+            24.0
+        };
         stream.sign(i, 4) * libm::exp2(span * (stream.unit(i, 0) - 0.5))
     }
 
@@ -322,7 +336,9 @@ mod tests {
 
     #[test]
     fn offset_has_a_large_mean_and_a_deviation_of_one() {
-        let data = inputs("bn_train n=8 c=1 in=32x32 type=fp32", "offset:1").x.to_f64();
+        let data = inputs("bn_train n=8 c=1 in=32x32 type=fp32", "offset:1")
+            .x
+            .to_f64();
         let mean = data.iter().sum::<f64>() / data.len() as f64;
         let square = |v: &f64| (v - mean) * (v - mean);
         let variance = data.iter().map(square).sum::<f64>() / data.len() as f64;
@@ -334,7 +350,8 @@ mod tests {
     fn special_values_are_in_one_place_of_x_alone() {
         for fill in ["nan:1", "inf:1"] {
             let data = inputs("bn_bwd n=2 c=3 in=4x4 type=fp16 saved=off", fill);
-            let special = |tensor: &Tensor| tensor.to_f64().iter().filter(|v| !v.is_finite()).count();
+            let special =
+                |tensor: &Tensor| tensor.to_f64().iter().filter(|v| !v.is_finite()).count();
             assert_eq!(special(&data.x), 1);
             assert_eq!(special(data.dy.as_ref().unwrap()), 0);
         }
@@ -353,7 +370,11 @@ mod tests {
     fn saved_statistics_come_with_the_backward_pass_alone() {
         let data = inputs("bn_bwd n=2 c=3 in=4x4", "normal:1");
         assert_eq!(data.saved.as_ref().unwrap()[0].len(), 3);
-        assert!(inputs("bn_bwd n=2 c=3 in=4x4 saved=off", "normal:1").saved.is_none());
+        assert!(
+            inputs("bn_bwd n=2 c=3 in=4x4 saved=off", "normal:1")
+                .saved
+                .is_none()
+        );
         let train = inputs("bn_train n=2 c=3 in=4x4", "normal:1");
         assert!(train.saved.is_none() && train.dy.is_none());
         let next = train.backward(data.dy.clone().unwrap(), data.saved.clone());

@@ -126,7 +126,11 @@ fn observation(inputs: &Inputs, reference: &Reference, seen: &Observation) -> Ju
     };
     let outputs = bench.judge(&seen.outputs);
     let mut faults: Vec<(FailureKind, String)> = seen.memory.iter().map(memory).collect();
-    faults.extend(seen.unwritten.iter().filter_map(|(output, left)| bench.unwritten(*output, left)));
+    faults.extend(
+        seen.unwritten
+            .iter()
+            .filter_map(|(output, left)| bench.unwritten(*output, left)),
+    );
     faults.extend(outputs.iter().filter_map(|figures| bench.fault(figures)));
     for deviation in &seen.deviations {
         let again = bench.judge(&deviation.outputs);
@@ -213,7 +217,11 @@ impl Bench<'_> {
         let wrong = |i: &&usize| self.kind(output, **i) != Kind::NotFinite;
         let left: Vec<&usize> = left.iter().filter(wrong).collect();
         let first = self.place(output, **left.first()?);
-        let words = format!("{}: {} elements were never written, the first at {first}", output.name(), left.len());
+        let words = format!(
+            "{}: {} elements were never written, the first at {first}",
+            output.name(),
+            left.len()
+        );
         Some((FailureKind::Unwritten, words))
     }
 
@@ -252,7 +260,8 @@ impl Element<'_> {
         let width = self.bound + self.value.radius;
         let (hi, lo) = (self.value.hi, self.value.lo);
         (
-            self.format.round((hi + (lo - width).next_down()).next_down()),
+            self.format
+                .round((hi + (lo - width).next_down()).next_down()),
             self.format.round((hi + (lo + width).next_up()).next_up()),
         )
     }
@@ -260,7 +269,10 @@ impl Element<'_> {
     /// Largest distance that is right.
     fn allowed(&self) -> f64 {
         let (low, high) = self.ends();
-        let far = self.value.error_above(low).max(self.value.error_above(high));
+        let far = self
+            .value
+            .error_above(low)
+            .max(self.value.error_above(high));
         match far.is_finite() {
             true => far,
             false => self.bound + self.format.ulp(self.value.hi) / 2.0,
@@ -328,7 +340,9 @@ impl Figures {
         }
         let error = element.value.error_below(actual);
         self.max_error = self.max_error.max(error);
-        self.max_ulp = self.max_ulp.max(error / element.format.ulp(element.value.hi));
+        self.max_ulp = self
+            .max_ulp
+            .max(error / element.format.ulp(element.value.hi));
         match (error, element.allowed()) {
             (0.0, _) => 0.0,
             (error, allowed) => error / allowed,
@@ -337,9 +351,8 @@ impl Figures {
 }
 
 fn distrust(bench: &Bench<'_>, outputs: &[Figures]) -> Option<UntrustedReason> {
-    let powerless = |figures: &&Figures| {
-        (figures.informative as f64) < LEAST_POWER * figures.judged as f64
-    };
+    let powerless =
+        |figures: &&Figures| (figures.informative as f64) < LEAST_POWER * figures.judged as f64;
     let main = outputs.iter().filter(|figures| figures.output.is_image());
     let dull = main.filter(powerless).next()?;
     let open = (0..dull.judged).filter(|&i| bench.kind(dull.output, i) == Kind::Either);
@@ -351,14 +364,14 @@ fn distrust(bench: &Bench<'_>, outputs: &[Figures]) -> Option<UntrustedReason> {
 
 /// Errors of computed statistics against what each algorithm may be off. Only
 /// training shows them.
-fn algorithms(
-    inputs: &Inputs,
-    reference: &Reference,
-    outputs: &Outputs,
-) -> [Option<f64>; 3] {
+fn algorithms(inputs: &Inputs, reference: &Reference, outputs: &Outputs) -> [Option<f64>; 3] {
     Algorithm::ALL.map(|algorithm| {
         let bounds = Bounds::new(inputs, reference, Some(algorithm));
-        let shown = [Output::SavedMean, Output::SavedInverse, Output::RunningVariance];
+        let shown = [
+            Output::SavedMean,
+            Output::SavedInverse,
+            Output::RunningVariance,
+        ];
         let worst = |output: Output| {
             let (tensor, values) = (outputs.get(output)?, reference.get(output)?);
             let ratio = |(i, value): (usize, &Value)| {
@@ -379,7 +392,10 @@ fn memory(fault: &MemoryFault) -> (FailureKind, String) {
         MemoryFaultKind::Before => (FailureKind::OutOfBoundsWrite, "written before its start"),
         MemoryFaultKind::Behind => (FailureKind::OutOfBoundsWrite, "written behind its end"),
     };
-    let words = format!("{} was {what}: {} bytes from offset {}", fault.buffer, fault.bytes, fault.offset);
+    let words = format!(
+        "{} was {what}: {} bytes from offset {}",
+        fault.buffer, fault.bytes, fault.offset
+    );
     (kind, words)
 }
 
@@ -391,7 +407,9 @@ fn different(
 ) -> (FailureKind, String) {
     let differing = |(output, tensor): (Output, &Tensor)| {
         let first = seen.outputs.get(output)?;
-        let count = (0..tensor.len()).filter(|&i| tensor.bits(i) != first.bits(i)).count();
+        let count = (0..tensor.len())
+            .filter(|&i| tensor.bits(i) != first.bits(i))
+            .count();
         (count > 0).then(|| format!("{} elements of {}", count, output.name()))
     };
     let words: Vec<String> = again.iter().filter_map(differing).collect();
@@ -400,5 +418,8 @@ fn different(
         _ if plain => FailureKind::Nondeterministic,
         _ => FailureKind::UninitialisedRead,
     };
-    (kind, format!("a repeat ({under:?}) differs: {}", words.join(", ")))
+    (
+        kind,
+        format!("a repeat ({under:?}) differs: {}", words.join(", ")),
+    )
 }

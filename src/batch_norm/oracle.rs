@@ -408,7 +408,10 @@ mod tests {
                 moved.problem.pass = Pass::Train;
                 let y = values(&Reference::of(&moved), Output::Y);
                 let dy = inputs.dy.as_ref().unwrap();
-                y.iter().enumerate().map(|(i, y)| y * dy.get(i)).sum::<f64>()
+                y.iter()
+                    .enumerate()
+                    .map(|(i, y)| y * dy.get(i))
+                    .sum::<f64>()
             };
             let slope = |change: &dyn Fn(&mut Inputs, f64)| {
                 (loss(change, step) - loss(change, -step)) / (2.0 * step)
@@ -423,7 +426,10 @@ mod tests {
                         };
                         tensor.set(i, tensor.get(i) + by);
                     });
-                    assert!((measured - exact.hi).abs() < 1e-7, "{output:?} {i}: {measured} {exact:?}");
+                    assert!(
+                        (measured - exact.hi).abs() < 1e-7,
+                        "{output:?} {i}: {measured} {exact:?}"
+                    );
                 }
             }
         }
@@ -431,7 +437,8 @@ mod tests {
 
     #[test]
     fn running_statistics_are_averages_with_the_sample_variance() {
-        let (inputs, reference) = reference("bn_train n=4 c=1 in=1x1 type=fp64 factor=0.25", "ints:1");
+        let (inputs, reference) =
+            reference("bn_train n=4 c=1 in=1x1 type=fp64 factor=0.25", "ints:1");
         let x = inputs.x.to_f64();
         let mean = x.iter().sum::<f64>() / 4.0;
         let sample = x.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / 3.0;

@@ -69,7 +69,12 @@ pub fn case(limits: &Limits) -> impl Strategy<Value = (Problem, Fill)> + use<> {
 }
 
 fn batch() -> impl Strategy<Value = usize> {
-    prop_oneof![Just(1), 2usize..5, 5usize..40, select(vec![63, 64, 65, 129])]
+    prop_oneof![
+        Just(1),
+        2usize..5,
+        5usize..40,
+        select(vec![63, 64, 65, 129])
+    ]
 }
 
 fn channels() -> impl Strategy<Value = usize> {
