@@ -314,6 +314,12 @@ impl<'a> Bounds<'a> {
             || self.errors[group].inverse == Upper::INFINITE && output != Output::SavedMean
             || self.at(output, i) > most
             || (output == Output::Y && self.fused(group, i) > most)
+            || (output == Output::Dx && self.gain(group) > most)
+    }
+
+    /// γ·r as computed is no larger.
+    fn gain(&self, group: usize) -> Upper {
+        Upper::of(self.inputs.scale.get(group)) * self.inverse(group)
     }
 
     fn group(&self, output: Output, i: usize) -> usize {

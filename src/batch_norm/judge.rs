@@ -167,6 +167,9 @@ enum Kind {
     Either,
     /// Only NaN or infinity.
     NotFinite,
+    /// Anything: a variance that is NaN may be clamped to zero, as a negative one
+    /// is. The mean is NaN all the same, and so is y.
+    Anything,
 }
 
 impl Bench<'_> {
@@ -204,7 +207,10 @@ impl Bench<'_> {
         };
         // The sample variance of one value is 0/0.
         let undefined = output == Output::RunningVariance && problem.count() == 1;
-        if !finite {
+        let clamped = matches!(output, Output::RunningVariance | Output::SavedInverse);
+        if !finite && clamped {
+            Kind::Anything
+        } else if !finite {
             Kind::NotFinite
         } else if undefined || self.overflow || self.bounds.may_overflow(output, i) {
             Kind::Either
@@ -283,6 +289,7 @@ impl Element<'_> {
         let (low, high) = self.ends();
         match self.kind {
             Kind::NotFinite => actual.is_finite().then_some(FailureKind::WrongNan),
+            Kind::Anything => None,
             Kind::Either if !actual.is_finite() => None,
             _ if actual.is_nan() => Some(FailureKind::WrongNan),
             _ if low <= actual && actual <= high => None,
@@ -317,7 +324,7 @@ impl Figures {
         let sharp = element.bound < WIDEST_BOUND * largest || element.bound == 0.0;
         let informative = match element.kind {
             Kind::Finite => sharp,
-            Kind::Either => false,
+            Kind::Either | Kind::Anything => false,
             Kind::NotFinite => true,
         };
         self.informative += usize::from(informative);
@@ -335,7 +342,8 @@ impl Figures {
 
     /// The error of an element as a share of what is allowed.
     fn measure(&mut self, element: &Element<'_>, actual: f64, wrong: bool) -> f64 {
-        if element.kind == Kind::NotFinite || !actual.is_finite() {
+        let value = matches!(element.kind, Kind::Finite | Kind::Either);
+        if !value || !actual.is_finite() {
             return if wrong { f64::INFINITY } else { 0.0 };
         }
         let error = element.value.error_below(actual);
