@@ -189,8 +189,9 @@ fn drifting(line: &str) -> Inputs {
     }
 }
 
-/// The bounds are tight: a made input reaches such a share of each that one four
-/// or five times as wide fails here.
+/// The bounds are tight: a made input reaches a fifth of each (an eighth of the
+/// variance, a twentieth of dx, whose terms do not all err at once), so that one
+/// much wider fails here.
 #[test]
 fn bounds_are_reached_by_made_inputs() {
     let shape = "n=1 c=1 in=1x2048 eps=1";
@@ -206,7 +207,7 @@ fn bounds_are_reached_by_made_inputs() {
         (&infer, Output::Y, 0.2),
         (&backward, Output::Dbias, 0.2),
         (&backward, Output::Dscale, 0.2),
-        (&backward, Output::Dx, 0.1),
+        (&backward, Output::Dx, 0.05),
     ] {
         let share = share(inputs, output);
         println!("{} {output:?}: {share:.3}", inputs.problem);
