@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 26] = [
+const LAYERS: [&str; 27] = [
     "error",
     "line",
     "dtype",
@@ -31,6 +31,7 @@ const LAYERS: [&str; 26] = [
     "report",
     "life",
     "compare",
+    "study",
     "cli",
 ];
 
