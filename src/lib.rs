@@ -26,5 +26,6 @@ pub mod record;
 pub mod report;
 pub mod shrink;
 pub mod strategy;
+pub mod study;
 pub mod tensor;
 pub mod trial;

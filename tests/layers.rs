@@ -32,6 +32,7 @@ const LAYERS: [&str; 27] = [
     "report",
     "life",
     "compare",
+    "study",
     "cli",
 ];
 

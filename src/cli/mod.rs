@@ -19,7 +19,6 @@ pub mod fuzz;
 pub mod interrupt;
 pub mod list;
 pub mod matrix;
-pub mod means;
 pub mod merge;
 pub mod minimize;
 pub mod nightly;
@@ -30,6 +29,7 @@ pub mod repro;
 pub mod run;
 pub mod shrink;
 mod soundness;
+pub mod study;
 pub mod terminal;
 pub mod worker;
 
@@ -88,6 +88,7 @@ enum Command {
     Explain(explain::Explain),
     Examine(examine::Examine),
     Probe(probe::Probe),
+    Study(study::Study),
     #[command(name = "diff")]
     Diff(diff::DiffRuns),
     #[command(name = "matrix")]
@@ -129,6 +130,7 @@ impl Command {
             Command::Explain(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
             Command::Probe(command) => command.execute(terminal),
+            Command::Study(command) => command.execute(terminal),
             Command::Diff(command) => command.execute(terminal),
             Command::Matrix(command) => command.execute(terminal),
             Command::Merge(command) => command.execute(terminal),
