@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use crate::error::Result;
 use crate::report::folder::default_name;
-use crate::study::{Answer, Request, offer_host};
+use crate::study::{Answer, Request, batch_norm, offer_host};
 
 /// Answer a reported question about mixed precision with measurements
 ///
@@ -24,7 +24,19 @@ pub struct Study {
 }
 
 #[derive(Debug, Subcommand)]
-enum Which {}
+enum Which {
+    BatchNorm(BatchNorm),
+}
+
+/// Does mixed precision harm batch norm? Every claim of a report, with numbers
+///
+/// Types of all statistics, errors of mean and variance of fp16 data, what
+/// casting up changes, where fp16 overflows, layer norm and group norm beside.
+#[derive(Args, Debug)]
+struct BatchNorm {
+    #[command(flatten)]
+    common: Common,
+}
 
 /// Options of every study.
 #[derive(Args, Debug)]
@@ -41,8 +53,14 @@ struct Common {
 
 impl Study {
     /// Measures, writes the folder and prints the verdict.
-    pub fn execute(self, _terminal: &Terminal) -> Result<Exit> {
-        match self.which {}
+    pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
+        match self.which {
+            Which::BatchNorm(study) => {
+                study
+                    .common
+                    .answer(terminal, batch_norm::NAME, batch_norm::study)
+            }
+        }
     }
 }
 

@@ -11,6 +11,7 @@ use crate::backend::open::{BackendKind, BackendSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::csv_file;
 
+pub mod batch_norm;
 pub mod chart;
 pub mod means;
 pub mod page;
