@@ -153,7 +153,7 @@ fn statistic_types(rows: &[TypeRow]) -> (Finding, String) {
         .map(|row| row.beyond_fp16)
         .fold(1.0, f64::min);
     let words = format!(
-        "all {} are {}; at least {:.0}% of the values of each are none that fp16 holds",
+        "all {} are {}; {:.0}% of their values at least are not representable in fp16",
         statistics.len(),
         statistics[0].dtype,
         100.0 * least
@@ -168,7 +168,7 @@ fn arithmetic(rows: &[StatisticRow]) -> (Finding, String) {
         return unknown();
     }
     let offset: Vec<&StatisticRow> = rows.iter().filter(|row| row.offset >= 100.0).collect();
-    let right = rows.iter().all(|row| row.verdict != "failed");
+    let with = |verdict| rows.iter().filter(|row| row.verdict == verdict).count();
     let mean = largest(offset.iter().map(|row| row.mean_error));
     let half = offset
         .iter()
@@ -186,13 +186,14 @@ fn arithmetic(rows: &[StatisticRow]) -> (Finding, String) {
         )
     });
     let words = format!(
-        "{} of {} trials within the bound of fp32 sums; means of 100 deviations and more are off by at most {} deviations, kept in fp16 by {} and more{worst}",
-        rows.iter().filter(|row| row.verdict != "failed").count(),
+        "of {} trials {} passed, {} failed, and of the others the bound for E[x²] − E[x]² is as wide as the values; means of 100 deviations and more are off by at most {} deviations, kept in fp16 by {} and more{worst}",
         rows.len(),
+        with("passed"),
+        with("failed"),
         short(mean),
         short(half)
     );
-    (Finding::of(right && mean < half), words)
+    (Finding::of(with("failed") == 0 && mean < half), words)
 }
 
 /// Holds when what fp16 data loses beyond its output rounding is within the bound
@@ -228,7 +229,7 @@ fn overflow(rows: &[OverflowRow]) -> (Finding, String) {
     };
     let single = rows.iter().all(|row| row.fp32_infinite == 0.0);
     let words = format!(
-        "fp16's y is infinite from a scale of {} on ({} of y; largest |y| {}), fp32's never; scales start at 1",
+        "fp16's y is infinite from a scale of {} on ({} of y; largest size of y {}), fp32's never; scales start at 1",
         first.scale,
         short(first.fp16_infinite),
         short(first.largest)
@@ -244,9 +245,9 @@ fn next_layer(rows: &[OverflowRow]) -> (Finding, String) {
     let Some(first) = overflowing.first() else {
         return unknown();
     };
-    let cast = overflowing
-        .iter()
-        .all(|row| row.linear_of_cast == row.linear_of_fp16);
+    // Two kernels may round y across the edge of fp16's range differently.
+    let same = |row: &&OverflowRow| row.linear_of_cast >= 0.99 * row.linear_of_fp16;
+    let cast = overflowing.iter().all(same);
     let spared = overflowing
         .iter()
         .any(|row| row.linear_of_fp32 < row.linear_of_cast);
