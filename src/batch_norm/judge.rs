@@ -38,7 +38,7 @@ pub struct Figures {
     /// Which.
     pub output: Output,
     /// Elements judged: all.
-    pub judged: usize,
+    judged: usize,
     /// Elements that are wrong.
     pub wrong: usize,
     /// Largest distance from the exact value, over finite elements.
@@ -302,6 +302,11 @@ impl Element<'_> {
 }
 
 impl Figures {
+    /// Elements judged.
+    pub fn judged(&self) -> usize {
+        self.judged
+    }
+
     fn new(output: Output) -> Self {
         Figures {
             output,

@@ -8,6 +8,7 @@ use crate::cli::terminal::{Terminal, When};
 use crate::error::Result;
 
 pub mod backend;
+mod batch_norm;
 pub mod bundle;
 pub mod diff;
 pub mod doctor;
@@ -88,6 +89,8 @@ enum Command {
     Explain(explain::Explain),
     Examine(examine::Examine),
     Probe(probe::Probe),
+    #[command(name = "batch-norm")]
+    BatchNorm(batch_norm::BatchNormalise),
     Study(study::Study),
     #[command(name = "diff")]
     Diff(diff::DiffRuns),
@@ -130,6 +133,7 @@ impl Command {
             Command::Explain(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
             Command::Probe(command) => command.execute(terminal),
+            Command::BatchNorm(command) => command.execute(terminal),
             Command::Study(command) => command.execute(terminal),
             Command::Diff(command) => command.execute(terminal),
             Command::Matrix(command) => command.execute(terminal),
