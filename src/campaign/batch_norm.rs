@@ -185,9 +185,9 @@ impl Row {
         self.detail.as_deref().unwrap_or("failed")
     }
 
-    /// What trials are counted by: candidate, pass, mode, type.
-    pub fn group(&self) -> [&str; 4] {
-        [&self.candidate, &self.pass, &self.mode, &self.dtype]
+    /// What trials are counted by: candidate and pass.
+    pub fn group(&self) -> [&str; 2] {
+        [&self.candidate, &self.pass]
     }
 }
 

@@ -92,13 +92,11 @@ fn create(folder: &Path) -> Result<CsvFile> {
     CsvFile::create::<Row>(&path)
 }
 
-/// One line per candidate, mode and type.
+/// One line per candidate and pass.
 fn table(rows: &[Row]) -> Table {
     let mut table = Table::new(&[
         "candidate",
         "pass",
-        "mode",
-        "type",
         ">trials",
         ">passed",
         ">failed",
