@@ -48,7 +48,7 @@ fn the_same_seed_gives_the_same_records() {
 
 #[test]
 fn a_planted_fault_is_told_with_its_line() {
-    let line = "bn_train n=1 c=3 in=5x5 type=fp16 fill=spike:1 via=host:two_pass/seq";
+    let line = "bn_train c=3 in=5x5 type=fp16 fill=spike:1 via=host:two_pass/seq";
     let mut command = convfuzz("batch-norm --fault bn_last_dropped");
     command
         .arg(line)

@@ -234,7 +234,7 @@ impl Bench<'_> {
     fn fault(&self, figures: &Figures) -> Option<(FailureKind, String)> {
         let (kind, worst) = (figures.fault?, figures.worst?);
         let words = format!(
-            "{}: {} of {} elements wrong; at {} expected {:e}, got {:e}, off by {:.3e}, allowed {:.3e}",
+            "{}: {} of {} elements wrong; at {} expected {}, got {}, off by {:.3e}, allowed {:.3e}",
             figures.output.name(),
             figures.wrong,
             figures.judged,
@@ -366,8 +366,8 @@ impl Figures {
 fn distrust(bench: &Bench<'_>, outputs: &[Figures]) -> Option<UntrustedReason> {
     let powerless =
         |figures: &&Figures| (figures.informative as f64) < LEAST_POWER * figures.judged as f64;
-    let main = outputs.iter().filter(|figures| figures.output.is_image());
-    let dull = main.filter(powerless).next()?;
+    let mut main = outputs.iter().filter(|figures| figures.output.is_image());
+    let dull = main.find(powerless)?;
     let open = (0..dull.judged).filter(|&i| bench.kind(dull.output, i) == Kind::Either);
     Some(match open.count() * 2 > dull.judged {
         true => UntrustedReason::NonFinite,

@@ -11,7 +11,7 @@ use super::memory::{Buffer, Poison, WORKSPACE_POISON, difference};
 use super::observe::shortage;
 use super::pack::{from_layout, to_layout};
 use super::session::Session;
-use super::status::Failure;
+use super::status::{Failure, Meaning};
 use crate::backend::batch_norm::{BatchNorm, Candidate};
 use crate::backend::{Combination, RunOptions};
 use crate::batch_norm::outcome::Deviation;
@@ -46,8 +46,11 @@ impl CudnnBatchNorm {
 
 /// Why a run ended before there was anything to observe.
 enum Stop {
-    /// The library declines, or fails, while it is asked.
+    /// The library declines, or fails, while it is asked: also by the call that
+    /// launches, since no other says what it supports.
     Asked(Failure),
+    /// We cannot give it what it asks for.
+    Declined(String),
     /// Memory.
     Allocated(Failure),
     /// The library or its kernels failed.
@@ -85,6 +88,7 @@ impl BatchNorm for CudnnBatchNorm {
         match self.observe(inputs, candidate, options) {
             Ok(observation) => Ok(Outcome::Ran(Box::new(observation))),
             Err(Stop::Asked(failure)) => Ok(self.ended(failure, true)),
+            Err(Stop::Declined(why)) => Ok(Outcome::NotSupported(why)),
             Err(Stop::Launched(failure)) => Ok(self.ended(failure, false)),
             Err(Stop::Allocated(failure)) => shortage(&self.session, failure).map(converted),
             Err(Stop::Harness(error)) => Err(error),
@@ -118,10 +122,10 @@ impl CudnnBatchNorm {
         let described =
             Described::new(&self.session, &self.functions, &inputs.problem).map_err(Stop::Asked)?;
         let layout = described.parameter_layout.ok_or_else(|| {
-            Stop::Harness(Error::internal(format!(
-                "cuDNN derives parameters of another shape or type than documented for {}",
-                inputs.problem
-            )))
+            Stop::Declined(
+                "cuDNN derives parameters of another shape, type or layout than documented"
+                    .to_owned(),
+            )
         })?;
         let memory = self
             .memory(&described, inputs, candidate)
@@ -416,10 +420,11 @@ impl Trial<'_> {
             return Ok(false);
         }
         let owner = self.owner;
-        owner
-            .functions
-            .overflowed(&owner.session)
-            .map_err(Stop::Launched)
+        match owner.functions.overflowed(&owner.session) {
+            // A library that does not answer has reported nothing.
+            Err(failure) if failure.meaning != Meaning::Failed => Ok(false),
+            found => found.map_err(Stop::Launched),
+        }
     }
 
     /// A backward pass finds in the reserve space what a training pass left.
@@ -455,7 +460,8 @@ impl Trial<'_> {
         let launched = self
             .described
             .train_extended(&owner.session, &owner.functions, &to);
-        launched.and_then(|()| self.wait()).map_err(Stop::Launched)
+        launched.map_err(Stop::Asked)?;
+        self.wait().map_err(Stop::Launched)
     }
 
     /// One launch with everything around it.
@@ -469,7 +475,7 @@ impl Trial<'_> {
             .map_err(|f| self.machine(f))?;
         self.wait().map_err(|f| self.machine(f))?;
         let start = Instant::now();
-        self.launch().map_err(Stop::Launched)?;
+        self.launch().map_err(Stop::Asked)?;
         self.wait().map_err(Stop::Launched)?;
         let spent = start.elapsed();
         let memory = self.device.damage().map_err(|f| self.machine(f))?;
