@@ -5,6 +5,7 @@ use super::*;
 use crate::batch_norm::{Algorithm, Fill, FillKind, Judgement, Reference, judge};
 use crate::dtype::DType;
 use crate::judge::Verdict;
+use crate::problem::Layout;
 
 fn backend() -> CudnnBatchNorm {
     CudnnBatchNorm::open(&CudnnOptions::default()).unwrap_or_else(|e| panic!("{e}"))
