@@ -18,6 +18,21 @@ fn records(folder: &Path) -> Vec<csv::StringRecord> {
     reader.records().map(Result::unwrap).collect()
 }
 
+/// The columns of a file are those of its section in results/README.md, in order.
+fn columns_are_documented(file: &Path, heading: &str) {
+    let text = include_str!("../results/README.md");
+    let section = text.split(heading).nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    let documented: Vec<&str> = rows.filter_map(|row| row.split('`').next()).collect();
+    let mut reader = csv::Reader::from_path(file).unwrap();
+    let header = reader.headers().unwrap();
+    assert!(
+        header.iter().eq(documented.iter().copied()),
+        "{header:?} {documented:?}"
+    );
+}
+
 #[test]
 fn drawn_cases_of_honest_algorithms_are_clean_and_recorded() {
     let folder = tempfile::tempdir().unwrap();
@@ -25,6 +40,7 @@ fn drawn_cases_of_honest_algorithms_are_clean_and_recorded() {
     let options = "batch-norm --backend host --cases 6 --seed 2 --out";
     convfuzz(options).arg(&out).assert().success();
     assert_eq!(records(&out).len(), 6 * 12);
+    columns_are_documented(&out.join("batch_norm.csv"), "## batch_norm.csv");
     convfuzz(options)
         .arg(&out)
         .assert()

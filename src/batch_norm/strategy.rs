@@ -49,7 +49,10 @@ pub fn problem(limits: &Limits) -> impl Strategy<Value = Problem> + use<> {
                 mode,
                 layout,
                 epsilon: Scale(epsilon),
-                factor: Scale(factor),
+                factor: match pass {
+                    Pass::Train => Scale(factor),
+                    _ => plain.factor,
+                },
                 running: running || pass != Pass::Train,
                 saved: saved || pass == Pass::Infer,
                 ..plain
