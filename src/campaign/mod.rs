@@ -23,6 +23,7 @@ use crate::record::TrialRecord;
 use crate::strategy::{Draw, Limits};
 use crate::trial::described;
 
+pub mod batch_norm;
 mod child;
 mod draws;
 pub mod examine;

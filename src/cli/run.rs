@@ -7,13 +7,13 @@ use crate::backend::Combination;
 use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
-use crate::cli::means::{Exact, Measured};
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::record::{TrialRecord, measured};
 use crate::report::summary::Summary;
 use crate::report::table::{Cell, Mood, Table};
+use crate::study::means::{Exact, Measured};
 use crate::trial::{self, Event, TrialOptions};
 
 /// Run one case on all candidates, or on the one in via=
