@@ -25,7 +25,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             passes: Pass::ALL.to_vec(),
-            types: DType::ALL.to_vec(),
+            types: DType::USUAL.to_vec(),
             elements: 1 << 16,
         }
     }
