@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use crate::error::Result;
 use crate::report::folder::default_name;
-use crate::study::{Answer, Request, offer_host};
+use crate::study::{Answer, Request, amp_conv3d, offer_host};
 
 /// Answer a reported question about mixed precision with measurements
 ///
@@ -24,7 +24,25 @@ pub struct Study {
 }
 
 #[derive(Debug, Subcommand)]
-enum Which {}
+enum Which {
+    #[command(name = amp_conv3d::NAME)]
+    AmpConv3d(AmpConv3d),
+}
+
+/// Does half precision explain what a Conv3d gives on a V100 and on a P40?
+///
+/// Measures the eight comparisons of the report on every candidate, judges each
+/// against the exact values, recomputes what could make the exceptional figure,
+/// and tries the ways around it on the planted form of the fault.
+#[derive(Args, Debug)]
+struct AmpConv3d {
+    /// Seeds that figures are averaged over, from --seed on [default: 32; 8 in software]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=10_000))]
+    seeds: Option<u64>,
+    #[command(flatten)]
+    common: Common,
+}
 
 /// Options of every study.
 #[derive(Args, Debug)]
@@ -41,8 +59,19 @@ struct Common {
 
 impl Study {
     /// Measures, writes the folder and prints the verdict.
-    pub fn execute(self, _terminal: &Terminal) -> Result<Exit> {
-        match self.which {}
+    pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
+        match self.which {
+            Which::AmpConv3d(study) => study.execute(terminal),
+        }
+    }
+}
+
+impl AmpConv3d {
+    fn execute(self, terminal: &Terminal) -> Result<Exit> {
+        self.common.answer(terminal, amp_conv3d::NAME, |request| {
+            let default = if request.is_host() { 8 } else { 32 };
+            amp_conv3d::run(request, self.seeds.unwrap_or(default))
+        })
     }
 }
 
