@@ -3,6 +3,7 @@
 
 pub mod attribute;
 pub mod backend;
+pub mod batch_norm;
 pub mod bound;
 pub mod campaign;
 pub mod candidate;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 27] = [
+const LAYERS: [&str; 28] = [
     "error",
     "line",
     "dtype",
@@ -20,6 +20,7 @@ const LAYERS: [&str; 27] = [
     "bound",
     "outcome",
     "judge",
+    "batch_norm",
     "record",
     "backend",
     "trial",

@@ -69,7 +69,8 @@ pub fn resolve(spec: &BackendSpec) -> BackendKind {
     }
 }
 
-fn cudnn_options(spec: &BackendSpec) -> CudnnOptions {
+/// Options of the cuDNN backend that `spec` names.
+pub fn cudnn_options(spec: &BackendSpec) -> CudnnOptions {
     CudnnOptions {
         library: spec.library.clone(),
         device: spec.device,

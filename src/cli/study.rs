@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use crate::error::Result;
 use crate::report::folder::default_name;
-use crate::study::{Answer, Request, amp_conv3d, offer_host};
+use crate::study::{Answer, Request, amp_conv3d, batch_norm, offer_host};
 
 /// Answer a reported question about mixed precision with measurements
 ///
@@ -27,6 +27,17 @@ pub struct Study {
 enum Which {
     #[command(name = amp_conv3d::NAME)]
     AmpConv3d(AmpConv3d),
+    BatchNorm(BatchNorm),
+}
+
+/// Does mixed precision harm batch norm? Every claim of a report, with numbers
+///
+/// Types of all statistics, errors of mean and variance of fp16 data, what
+/// casting up changes, where fp16 overflows, layer norm and group norm beside.
+#[derive(Args, Debug)]
+struct BatchNorm {
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Does half precision explain what a Conv3d gives on a V100 and on a P40?
@@ -62,6 +73,11 @@ impl Study {
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         match self.which {
             Which::AmpConv3d(study) => study.execute(terminal),
+            Which::BatchNorm(study) => {
+                study
+                    .common
+                    .answer(terminal, batch_norm::NAME, batch_norm::study)
+            }
         }
     }
 }

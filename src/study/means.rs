@@ -1,7 +1,7 @@
 //! Mean errors of whole results: what users quote when they compare
 //! precisions, `mean |y16 − y32|`. Never a verdict.
 
-use crate::backend::{Backend, Combination, Listing, RunOptions};
+use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -129,6 +129,10 @@ impl Backend for Measured<'_> {
 
     fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
         self.inner.candidates(problem)
+    }
+
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        self.inner.support(problem, candidate)
     }
 
     fn run(

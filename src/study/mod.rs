@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::report::csv_file;
 
 pub mod amp_conv3d;
+pub mod batch_norm;
 pub mod chart;
 pub mod means;
 pub mod page;

@@ -174,7 +174,7 @@ fn unprepared() -> Error {
 }
 
 /// Memory that does not fit is a skip; any other failure here is the machine's.
-fn shortage(session: &Session, failure: Failure) -> Result<Outcome> {
+pub(super) fn shortage(session: &Session, failure: Failure) -> Result<Outcome> {
     if failure.meaning != Meaning::OutOfMemory {
         session.survived(&failure);
         return Err(failure.into());

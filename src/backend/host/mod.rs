@@ -14,6 +14,7 @@ use crate::outcome::{Deviation, Observation, Outcome, Repeat};
 use crate::problem::{Compute, ConvProblem};
 
 mod arena;
+pub mod batch_norm;
 pub mod faults;
 mod fft;
 mod gemm;
@@ -71,17 +72,22 @@ pub const ALGORITHMS: [&str; 10] = [
     "fft",
 ];
 
+/// What records say of this machine.
+fn combination() -> Combination {
+    Combination {
+        backend: "host".to_owned(),
+        device: processor(),
+        convfuzz: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Combination::default()
+    }
+}
+
 impl HostBackend {
     /// The backend; an unknown fault is a usage error that lists all.
     pub fn new(options: &HostOptions) -> Result<Self> {
         let fault = options.fault.as_deref().map(fault_named).transpose()?;
         Ok(HostBackend {
-            combination: Combination {
-                backend: "host".to_owned(),
-                device: processor(),
-                convfuzz: env!("CARGO_PKG_VERSION").to_owned(),
-                ..Combination::default()
-            },
+            combination: combination(),
             fault,
             runs: 0,
         })
