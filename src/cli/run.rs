@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::record::{TrialRecord, measured};
 use crate::report::summary::Summary;
 use crate::report::table::{Cell, Mood, Table};
-use crate::study::means::{Exact, Measured};
+use crate::study::means::{Baseline, Measured};
 use crate::trial::{self, Event, TrialOptions};
 
 /// Run one case on all candidates, or on the one in via=
@@ -112,11 +112,11 @@ impl Run {
         })
     }
 
-    fn references(&self, repro: &Repro) -> Vec<Exact> {
+    fn references(&self, repro: &Repro) -> Vec<Baseline> {
         let types = self.against.iter().copied().map(Some);
         std::iter::once(None)
             .chain(types)
-            .map(|dtype| Exact::new(&repro.problem, repro.fill, dtype))
+            .map(|dtype| Baseline::exact(&repro.problem, repro.fill, dtype))
             .collect()
     }
 

@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use crate::error::Result;
 use crate::report::folder::default_name;
-use crate::study::{Answer, Request, batch_norm, offer_host};
+use crate::study::{Answer, Request, amp_conv3d, batch_norm, offer_host};
 
 /// Answer a reported question about mixed precision with measurements
 ///
@@ -25,6 +25,8 @@ pub struct Study {
 
 #[derive(Debug, Subcommand)]
 enum Which {
+    #[command(name = amp_conv3d::NAME)]
+    AmpConv3d(AmpConv3d),
     BatchNorm(BatchNorm),
 }
 
@@ -34,6 +36,21 @@ enum Which {
 /// casting up changes, where fp16 overflows, layer norm and group norm beside.
 #[derive(Args, Debug)]
 struct BatchNorm {
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Does half precision explain what a Conv3d gives on a V100 and on a P40?
+///
+/// Measures the eight comparisons of the report on every candidate, judges each
+/// against the exact values, recomputes what could make the exceptional figure,
+/// and tries the ways around it on the planted form of the fault.
+#[derive(Args, Debug)]
+struct AmpConv3d {
+    /// Seeds that figures are averaged over, from --seed on [default: 32; 8 in software]
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(2..=10_000))]
+    seeds: Option<u64>,
     #[command(flatten)]
     common: Common,
 }
@@ -55,12 +72,22 @@ impl Study {
     /// Measures, writes the folder and prints the verdict.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         match self.which {
+            Which::AmpConv3d(study) => study.execute(terminal),
             Which::BatchNorm(study) => {
                 study
                     .common
                     .answer(terminal, batch_norm::NAME, batch_norm::study)
             }
         }
+    }
+}
+
+impl AmpConv3d {
+    fn execute(self, terminal: &Terminal) -> Result<Exit> {
+        self.common.answer(terminal, amp_conv3d::NAME, |request| {
+            let default = if request.is_host() { 8 } else { 32 };
+            amp_conv3d::run(request, self.seeds.unwrap_or(default))
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Mean errors of whole results: what users quote when they compare
 //! precisions, `mean |y16 − y32|`. Never a verdict.
 
-use crate::backend::{Backend, Combination, Listing, RunOptions};
+use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -19,19 +19,19 @@ const ALL_UP_TO: u64 = 1 << 34;
 /// to 0.6% (standard deviation of the mean, sqrt(pi/2 − 1)/sqrt(2^14)).
 const SAMPLED: usize = 1 << 14;
 
-/// Exact values of a case in some type, at outputs chosen evenly.
+/// Values of a case that results are compared with, at outputs chosen evenly.
 #[derive(Clone, Debug)]
-pub struct Exact {
-    /// (logical offset, exact value) of outputs with a finite value.
+pub struct Baseline {
+    /// (logical offset, value) of outputs with a finite value.
     values: Vec<(usize, f64)>,
     /// Elements of the result.
     total: usize,
 }
 
-impl Exact {
+impl Baseline {
     /// Exact values of `problem` with all its tensors of `dtype`: the same
     /// draws of the fill, rounded to that type. `None` keeps the types.
-    pub fn new(problem: &ConvProblem, fill: Fill, dtype: Option<DType>) -> Self {
+    pub fn exact(problem: &ConvProblem, fill: Fill, dtype: Option<DType>) -> Self {
         let problem = match dtype {
             Some(dtype) => problem.clone().with_type(dtype),
             None => problem.clone(),
@@ -42,13 +42,22 @@ impl Exact {
             .outputs
             .iter()
             .filter(|o| o.class == Class::Finite);
-        Exact {
+        Baseline {
             values: finite.map(|o| (o.index, o.value.hi)).collect(),
             total: reference.total,
         }
     }
 
-    /// Mean |result − exact|; `None` when there is nothing to average.
+    /// All values of another result.
+    pub fn result(result: &Tensor) -> Self {
+        let values = result.to_f64().into_iter().enumerate();
+        Baseline {
+            values: values.filter(|(_, v)| v.is_finite()).collect(),
+            total: result.len(),
+        }
+    }
+
+    /// Mean |result − value|; `None` when there is nothing to average.
     pub fn mean_error(&self, result: &Tensor) -> Option<f64> {
         let errors = self.values.iter().map(|&(i, v)| (result.get(i) - v).abs());
         (!self.values.is_empty()).then(|| errors.sum::<f64>() / self.values.len() as f64)
@@ -92,13 +101,13 @@ fn gcd(a: usize, b: usize) -> usize {
 /// A backend that hands on to another and measures every result it sees.
 pub struct Measured<'a> {
     inner: &'a mut dyn Backend,
-    references: Vec<Exact>,
+    references: Vec<Baseline>,
     means: Vec<(Candidate, Vec<Option<f64>>)>,
 }
 
 impl<'a> Measured<'a> {
     /// Measures results against each of `references`.
-    pub fn new(inner: &'a mut dyn Backend, references: Vec<Exact>) -> Self {
+    pub fn new(inner: &'a mut dyn Backend, references: Vec<Baseline>) -> Self {
         Measured {
             inner,
             references,
@@ -122,6 +131,10 @@ impl Backend for Measured<'_> {
         self.inner.candidates(problem)
     }
 
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        self.inner.support(problem, candidate)
+    }
+
     fn run(
         &mut self,
         inputs: &Inputs,
@@ -142,9 +155,9 @@ mod tests {
     use super::*;
     use crate::candidate::Repro;
 
-    fn exact(line: &str, dtype: Option<DType>) -> (Exact, ConvProblem) {
+    fn exact(line: &str, dtype: Option<DType>) -> (Baseline, ConvProblem) {
         let repro: Repro = line.parse().unwrap();
-        let exact = Exact::new(&repro.problem, repro.fill, dtype);
+        let exact = Baseline::exact(&repro.problem, repro.fill, dtype);
         (exact, repro.problem)
     }
 

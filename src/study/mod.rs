@@ -11,10 +11,12 @@ use crate::backend::open::{BackendKind, BackendSpec};
 use crate::error::{Error, ErrorKind, Result};
 use crate::report::csv_file;
 
+pub mod amp_conv3d;
 pub mod batch_norm;
 pub mod chart;
 pub mod means;
 pub mod page;
+pub mod statistics;
 
 use chart::Chart;
 
