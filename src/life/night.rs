@@ -16,9 +16,10 @@ use super::replay::{Replayer, Runs};
 use super::state::{Life, Sighting, life};
 use super::store::{self, BUNDLE, Entry, FINDINGS, Store};
 use crate::backend::open::{self, BackendKind, BackendSpec};
+use crate::campaign::past::Past;
 use crate::campaign::shard::Shard;
 use crate::campaign::solo::Terms;
-use crate::campaign::{self, Plan, Progress, Sink};
+use crate::campaign::{self, Plan, Progress, Sink, memory};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Findings, Signature, failure_class};
@@ -191,6 +192,7 @@ impl Order<'_> {
             timeout: self.config.timeout.0,
             repeats: self.config.repeats,
             outputs: TrialOptions::default().outputs,
+            memory: memory::share(self.config.jobs()),
             program: None,
             log: None,
         }
@@ -286,7 +288,8 @@ impl Night<'_> {
                 .try_for_each(|id| self.replay_finding(id, &mut replays))
         });
         let written = replays.folder.finish(self.ending(ran.is_err()));
-        ran.and(written)?;
+        ran?;
+        written?;
         (self.say)(&format!(
             "replayed {} lines of the corpus and {} findings",
             self.row.corpus, self.row.replayed
@@ -418,6 +421,7 @@ impl Night<'_> {
             outputs: self.terms.outputs,
             regressions: None,
             shard: Shard::default(),
+            memory: Some(self.terms.memory),
             program: self.terms.program.clone(),
         })
     }
@@ -440,10 +444,10 @@ impl Night<'_> {
             noted: Instant::now(),
             say: &mut *self.say,
         };
-        let ran = campaign::run(plan, &mut recorder, self.order.stop);
+        let ran = campaign::run(plan, Past::none(None), &mut recorder, self.order.stop);
         let folder = recorder.folder;
         let written = folder.finish(self.ending(ran.is_err()));
-        self.row.cases += ran.and_then(|summary| written.map(|()| summary))?.cases;
+        self.row.cases += ran.and_then(|summary| written.map(|_| summary))?.cases;
         Ok(())
     }
 
@@ -696,10 +700,6 @@ struct Recorder<'a> {
 }
 
 impl Sink for Recorder<'_> {
-    fn starting(&mut self, _repro: &Repro) -> Result<()> {
-        Ok(())
-    }
-
     fn record(&mut self, record: &TrialRecord) -> Result<()> {
         self.folder.record(record)?;
         self.tally.add(record.parsed_verdict()?, record.suspect);
