@@ -163,7 +163,9 @@ fn line<T: Serialize>(row: &T, with_header: bool) -> Result<Vec<u8>> {
 pub fn cannot_write(path: &Path, cause: &io::Error) -> Error {
     let mend = match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
+        io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
         io::ErrorKind::AlreadyExists => "move it away",
+        io::ErrorKind::ReadOnlyFilesystem => "make it writable",
         _ => "check its permissions",
     };
     Error::output(format!(
