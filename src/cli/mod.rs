@@ -16,6 +16,7 @@ pub mod examine;
 pub mod exit;
 pub mod explain;
 pub mod fuzz;
+pub mod given;
 pub mod interrupt;
 pub mod list;
 pub mod matrix;

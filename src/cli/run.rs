@@ -14,6 +14,7 @@ use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
 use crate::cli::fuzz::duration;
+use crate::cli::given::Given;
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -32,7 +33,7 @@ use crate::report::table::{Cell, Mood, Table};
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Run {
-    /// The repro line, such as 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16 fill=normal:7'
+    /// The repro line, such as 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16 fill=normal:7', or a bundle
     #[arg(required = true, value_name = "REPRO LINE")]
     words: Vec<String>,
     /// Also compare with the exact result of the same draws in these types
@@ -97,9 +98,11 @@ struct Against {
 impl Run {
     /// Runs, judges and prints.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
-        let repro: Repro = self.words.join(" ").parse()?;
+        let given = Given::read(&self.words)?;
+        let repro = given.filled()?;
         let (backend, combination) = self.backend.settled(terminal)?;
-        let ran = self.trials(&repro, backend)?;
+        given.warn(terminal, &combination);
+        let ran = self.trials(repro, backend)?;
         let basis = ran.means.first().map_or(NOTHING, |m| &m.basis).to_owned();
         let trials = self.with_means(ran);
         let mut summary = Summary::default();
@@ -112,7 +115,7 @@ impl Run {
                 trials,
             })?;
         } else {
-            self.print(terminal, &repro, &basis, &trials)?;
+            self.print(terminal, repro, &basis, &trials)?;
         }
         if summary.tally.trials == summary.tally.skipped {
             terminal.note("nothing ran: a skip is not a pass");

@@ -16,10 +16,14 @@ pub fn abort() -> ! {
 }
 
 /// Ends it by SIGSEGV: by a signal to itself, since safe Rust has no wild
-/// pointers.
+/// pointers. Rust's own handler gives way at the first and expects the fault to
+/// come again.
 pub fn segfault() -> ! {
-    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::SEGV);
-    hang();
+    loop {
+        let signal = rustix::process::Signal::SEGV;
+        let _ = rustix::process::kill_process(rustix::process::getpid(), signal);
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Never ends.
