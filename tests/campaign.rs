@@ -248,7 +248,10 @@ fn workers_library_that_aborts_on_load_is_exit_3_in_words() {
     };
     let line = "fwd c=1 k=1 in=1 ker=1";
     let out = parent.path().join("out");
-    let commands: [&[&str]; 4] = [
+    let night = parent.path().join("night.toml");
+    fs::write(&night, "store = \"store\"").unwrap();
+    let commands: [&[&str]; 5] = [
+        &["nightly", "--config", name(&night)],
         &["fuzz", "--cases", "1", "--out", name(&out)],
         &[
             "fuzz",

@@ -10,7 +10,7 @@ use super::memory;
 use super::protocol::{Observed, Reply, Request};
 use super::seat::{broken, no_end_within, out_of_memory};
 use crate::backend::Combination;
-use crate::backend::open::BackendSpec;
+use crate::backend::open::{BackendKind, BackendSpec};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
 use crate::judge::Verdict;
@@ -94,10 +94,15 @@ impl Terms {
     }
 }
 
-/// What trials on `backend` would run on: asked of a worker, so that a library
-/// that does not survive being loaded takes that alone along.
-pub fn combination(terms: &Terms) -> Result<Combination> {
-    Ok(terms.start()?.combination.clone())
+/// The backend with `auto` decided, and what it runs on. A worker is asked: a
+/// library that does not survive being loaded takes that alone along.
+pub fn settled(spec: BackendSpec) -> Result<(BackendSpec, Combination)> {
+    let combination = Terms::of(spec.clone()).start()?.combination.clone();
+    let kind = match combination.backend.as_str() {
+        "host" => BackendKind::Host,
+        _ => BackendKind::Cudnn,
+    };
+    Ok((BackendSpec { kind, ..spec }, combination))
 }
 
 /// A worker of one's own, replaced when a trial ends it.

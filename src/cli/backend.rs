@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use crate::backend::cudnn::{Apis, CudnnOptions, KnobBudget};
 use crate::backend::open::{self, BackendKind, BackendSpec};
 use crate::backend::{Backend, Combination};
-use crate::campaign::solo::{self, Terms};
+use crate::campaign::solo;
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
 
@@ -149,19 +149,14 @@ impl BackendArgs {
         }
     }
 
-    /// The same, and what it runs on. A worker is asked: a library that does not
-    /// survive being loaded must not take this process along.
+    /// The same, and what it runs on.
     pub fn settled(&self, terminal: &Terminal) -> Result<(BackendSpec, Combination)> {
-        let spec = self.spec()?;
-        let combination = solo::combination(&Terms::of(spec.clone()))?;
-        let kind = match combination.backend.as_str() {
-            "host" => BackendKind::Host,
-            _ => BackendKind::Cudnn,
-        };
-        if (spec.kind, kind) == (BackendKind::Auto, BackendKind::Host) {
+        let asked = self.spec()?.kind;
+        let (spec, combination) = solo::settled(self.spec()?)?;
+        if (asked, spec.kind) == (BackendKind::Auto, BackendKind::Host) {
             terminal.note(HOST_BY_DEFAULT);
         }
-        Ok((BackendSpec { kind, ..spec }, combination))
+        Ok((spec, combination))
     }
 }
 

@@ -149,11 +149,8 @@ impl Recorder {
 fn tell_of(earlier: &journal::Summary, terminal: &Terminal) {
     let begun = &earlier.begun.environment.started;
     terminal.note(&format!("going on with the run that began at {begun:.0}"));
-    if !earlier.in_flight.is_empty() {
-        terminal.note(&format!(
-            "in flight when it was cut off, and run again:\n  {}",
-            earlier.in_flight.join("\n  ")
-        ));
+    for (_, line) in &earlier.in_flight {
+        terminal.note(&format!("in flight when it was cut off: {line}"));
     }
 }
 

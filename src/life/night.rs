@@ -15,10 +15,10 @@ use super::issues::{Issues, Standing};
 use super::replay::{Replayer, Runs};
 use super::state::{Life, Sighting, life};
 use super::store::{self, BUNDLE, Entry, FINDINGS, Store};
-use crate::backend::open::{self, BackendKind, BackendSpec};
+use crate::backend::open::BackendKind;
 use crate::campaign::past::Past;
 use crate::campaign::shard::Shard;
-use crate::campaign::solo::Terms;
+use crate::campaign::solo::{self, Terms};
 use crate::campaign::{self, Plan, Progress, Sink, memory};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
@@ -27,7 +27,6 @@ use crate::record::TrialRecord;
 use crate::report::environment::{Ending, Environment};
 use crate::report::folder::Folder;
 use crate::report::tally::Tally;
-use crate::trial::TrialOptions;
 
 /// Folder of the nights' results in a store.
 pub const NIGHTS: &str = "nights";
@@ -100,15 +99,15 @@ pub fn run(
     let mut store = Store::open(&config.store)?;
     let mut row = Row::begin(store.next_night(), order.date, order.seed());
     order.tell_dates(&store, say);
-    let terms = order.terms(say);
     let started = Instant::now();
-    let replayer = Replayer::start(terms.clone()).and_then(|replayer| {
+    let opened = order.terms(say).and_then(|terms| {
+        let replayer = Replayer::start(terms.clone())?;
         store.check_device(replayer.combination())?;
         row.on(replayer.combination());
-        Ok(replayer)
+        Ok((terms, replayer))
     });
-    let replayer = match replayer {
-        Ok(replayer) => replayer,
+    let (terms, replayer) = match opened {
+        Ok(opened) => opened,
         Err(error) => return Err(log_error(&mut store, row, started, error)),
     };
     let mut night = Night {
@@ -179,23 +178,23 @@ impl Order<'_> {
         }
     }
 
-    fn terms(&self, say: &mut dyn FnMut(&str)) -> Terms {
-        let spec = self.config.backend();
-        let kind = open::resolve(&spec);
-        if (spec.kind, kind) == (BackendKind::Auto, BackendKind::Host) {
+    fn terms(&self, say: &mut dyn FnMut(&str)) -> Result<Terms> {
+        let asked = self.config.backend().kind;
+        let backend = match asked {
+            BackendKind::Auto => solo::settled(self.config.backend())?.0,
+            _ => self.config.backend(),
+        };
+        if (asked, backend.kind) == (BackendKind::Auto, BackendKind::Host) {
             say(
                 "no usable cuDNN here ('convfuzz doctor' says why): using the host backend, which tests software algorithms",
             );
         }
-        Terms {
-            backend: BackendSpec { kind, ..spec },
+        Ok(Terms {
             timeout: self.config.timeout.0,
             repeats: self.config.repeats,
-            outputs: TrialOptions::default().outputs,
             memory: memory::share(self.config.jobs()),
-            program: None,
-            log: None,
-        }
+            ..Terms::of(backend)
+        })
     }
 
     fn stopped(&self) -> bool {

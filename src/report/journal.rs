@@ -266,8 +266,9 @@ pub struct Summary {
     pub begun: Begun,
     /// Bytes of whole lines.
     pub complete: u64,
-    /// Trials that were in flight when it was cut off.
-    pub in_flight: Vec<String>,
+    /// Trials that were in flight when it was cut off: places of their cases in the
+    /// order, and repro lines.
+    pub in_flight: Vec<(u64, String)>,
     /// Whether the run did all it was asked for.
     pub ended: bool,
     left: Left,
@@ -312,11 +313,11 @@ impl Summary {
             Entry::Begun(_) => return Err(Error::usage("a journal begins once")),
             Entry::Starting { order, repro } => {
                 left.begun = left.begun.max(order + 1);
-                self.in_flight.push(repro);
+                self.in_flight.push((order, repro));
             }
             Entry::Judged { number, fill, row } => {
                 let record = read::row(&row)?;
-                self.in_flight.retain(|line| *line != record.repro);
+                self.in_flight.retain(|(_, line)| *line != record.repro);
                 let judged = left.unfinished.entry(number).or_default();
                 judged.push((fill, record));
             }
@@ -324,16 +325,12 @@ impl Summary {
                 order,
                 number,
                 milliseconds,
-                rows,
                 ..
             } => {
                 left.begun = left.begun.max(order + 1);
                 left.elapsed = left.elapsed.max(Duration::from_millis(milliseconds));
                 left.unfinished.remove(&number);
-                for record in rows.iter().map(|row| read::row(row)) {
-                    let repro = record?.repro;
-                    self.in_flight.retain(|line| *line != repro);
-                }
+                self.in_flight.retain(|(case, _)| *case != order);
             }
             Entry::Ended => self.ended = true,
         }
@@ -516,7 +513,7 @@ mod tests {
         let folder = written();
         let summary = read(folder.path()).unwrap().unwrap();
         assert_eq!(summary.begun, begun_like(&summary));
-        assert_eq!(summary.in_flight, ["d"]);
+        assert_eq!(summary.in_flight, [(1, "d".to_owned())]);
         assert_eq!((summary.ended, summary.left.begun), (false, 2));
         assert_eq!(summary.left.elapsed, Duration::from_millis(1500));
         assert_eq!(summary.left.unfinished.len(), 1);
@@ -565,7 +562,7 @@ mod tests {
             fs::write(&path, &bytes[..end]).unwrap();
             let summary = read(whole.path()).unwrap().unwrap();
             assert_eq!(summary.complete, last as u64, "cut at {end}");
-            assert_eq!(summary.in_flight, [""; 0]);
+            assert_eq!(summary.in_flight, []);
             let mut journal = Journal::go_on(whole.path(), summary.complete).unwrap();
             journal.complete(&case(1)).unwrap();
             assert_eq!(cases(whole.path()), [case(0), case(1)]);

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
@@ -19,16 +20,22 @@ pub fn trials(path: &Path) -> Result<Vec<TrialRecord>> {
     rows(path, |record: &TrialRecord| record.schema)
 }
 
+/// The columns of `trials.csv`.
+static COLUMNS: LazyLock<csv::StringRecord> = LazyLock::new(|| {
+    csv_file::columns::<TrialRecord>()
+        .unwrap_or_default()
+        .into()
+});
+
 /// One row of `trials.csv`, as [`csv_file::row_text`] gives it.
 pub fn row(text: &str) -> Result<TrialRecord> {
     let unlike = |e: csv::Error| Error::usage("a record is not of this version").with_source(e);
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .from_reader(text.as_bytes());
-    let columns = csv::StringRecord::from(csv_file::columns::<TrialRecord>()?);
     let row = reader.records().next();
     let row = row.ok_or_else(|| Error::usage("a record is empty"))?;
-    row.and_then(|row| row.deserialize(Some(&columns)))
+    row.and_then(|row| row.deserialize(Some(&COLUMNS)))
         .map_err(unlike)
 }
 
