@@ -25,12 +25,12 @@ pub(super) enum Message {
     /// A trial waits for its go.
     Starting {
         place: Place,
-        repro: Repro,
+        repro: Box<Repro>,
         go: SyncSender<()>,
     },
     Judged {
         place: Place,
-        record: TrialRecord,
+        record: Box<TrialRecord>,
     },
     Case(Complete),
     Error(Error),
@@ -223,13 +223,13 @@ fn over() -> Error {
 impl Watch for Reporter<'_> {
     fn starting(&mut self, repro: &Repro) -> Result<()> {
         let (go, wait) = sync_channel(1);
-        let (place, repro) = (self.place, repro.clone());
+        let (place, repro) = (self.place, Box::new(repro.clone()));
         self.tell(Message::Starting { place, repro, go })?;
         wait.recv().map_err(|_| over())
     }
 
     fn judged(&mut self, record: &TrialRecord) -> Result<()> {
-        let (place, record) = (self.place, record.clone());
+        let (place, record) = (self.place, Box::new(record.clone()));
         self.tell(Message::Judged { place, record })
     }
 }

@@ -60,7 +60,7 @@ enum Ended {
     /// The worker is gone: what was judged before, and the trial at fault.
     Broken {
         judged: Vec<TrialRecord>,
-        at: Option<Repro>,
+        at: Option<Box<Repro>>,
         end: End,
     },
 }
@@ -136,7 +136,7 @@ impl Seat {
                     let repro: Repro = line.parse()?;
                     watch.starting(&repro)?;
                     worker.ask(&Request::Go);
-                    at = Some(repro);
+                    at = Some(Box::new(repro));
                 }
                 Heard::Reply(Reply::Judged(record)) => {
                     at = None;
