@@ -313,7 +313,10 @@ impl Problem {
 
     fn validate_numbers(&self) -> Result<()> {
         if self.dtype.is_fp8() {
-            return Err(Error::problem("type", "batch normalization has no FP8 form"));
+            return Err(Error::problem(
+                "type",
+                "batch normalization has no FP8 form",
+            ));
         }
         if !(0.0..=1.0).contains(&self.epsilon.0) || self.epsilon.0 == 0.0 {
             return Err(Error::problem("eps", "must be above 0 and at most 1"));

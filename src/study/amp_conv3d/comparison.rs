@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::reported::{HALF_DIGIT, Reported, Scale};
 use crate::backend::{Backend, Listing, RunOptions, Support};
 use crate::bound::{Family, OperandRounding};
+use crate::campaign::means::{Baseline, Measured};
 use crate::candidate::{Candidate, Repro};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -13,7 +14,6 @@ use crate::fill::{Fill, FillKind, Inputs};
 use crate::outcome::Outcome;
 use crate::record::TrialRecord;
 use crate::study::SCHEMA;
-use crate::study::means::{Baseline, Measured};
 use crate::study::statistics::Spread;
 use crate::tensor::Tensor;
 use crate::trial::{self, Event, TrialOptions};
@@ -242,7 +242,7 @@ impl Bench<'_> {
             }
         })?;
         let trial = |record: TrialRecord| {
-            let means = measured.means(&record.candidate);
+            let means = measured.of(&record.candidate);
             self.trial(dtype, record, &means)
         };
         Ok(records.into_iter().map(trial).collect())
