@@ -3,6 +3,7 @@
 
 pub mod attribute;
 pub mod backend;
+pub mod batch_norm;
 pub mod bound;
 pub mod campaign;
 pub mod candidate;
@@ -25,5 +26,6 @@ pub mod record;
 pub mod report;
 pub mod shrink;
 pub mod strategy;
+pub mod study;
 pub mod tensor;
 pub mod trial;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Top-level modules, lowest first.
-const LAYERS: [&str; 26] = [
+const LAYERS: [&str; 28] = [
     "error",
     "line",
     "dtype",
@@ -20,6 +20,7 @@ const LAYERS: [&str; 26] = [
     "bound",
     "outcome",
     "judge",
+    "batch_norm",
     "record",
     "backend",
     "trial",
@@ -31,6 +32,7 @@ const LAYERS: [&str; 26] = [
     "report",
     "life",
     "compare",
+    "study",
     "cli",
 ];
 

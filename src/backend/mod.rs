@@ -10,6 +10,7 @@ use crate::judge::Promises;
 use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
+pub mod batch_norm;
 pub mod cudnn;
 pub mod host;
 pub mod open;

@@ -2,57 +2,18 @@
 //! (problem, fill, role, logical index), so any number of threads and any order
 //! give the same bits.
 
+use super::stream::Stream;
 use super::{Fill, FillKind};
 use crate::dtype::{DType, exp2};
 use crate::problem::{ConvProblem, Direction, Role};
 use crate::tensor::Tensor;
 
-/// Stafford's "Mix13" finaliser as used by SplitMix64 (Steele, Lea, Flood,
-/// "Fast splittable pseudorandom number generators", OOPSLA 2014).
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// 2^64 / golden ratio, odd: SplitMix64's counter increment.
-const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// An independent stream of random words, addressed by index and lane.
-#[derive(Clone, Copy)]
-struct Stream(u64);
-
-impl Stream {
-    fn new(seed: u64, role: Role) -> Self {
-        let tag = match role {
-            Role::X => 1,
-            Role::W => 2,
-            Role::Y => 3,
-        };
-        Stream(mix(seed.wrapping_add(GAMMA).wrapping_mul(GAMMA) ^ mix(tag)))
-    }
-
-    fn word(self, index: usize, lane: u64) -> u64 {
-        mix(mix(self.0.wrapping_add(GAMMA.wrapping_mul(index as u64 + 1))) ^ mix(lane + 1))
-    }
-
-    /// Uniform on [0, 1), a multiple of 2^-53.
-    fn unit(self, index: usize, lane: u64) -> f64 {
-        (self.word(index, lane) >> 11) as f64 * exp2(-53)
-    }
-
-    fn sign(self, index: usize, lane: u64) -> f64 {
-        if self.word(index, lane) & 1 == 0 {
-            1.0
-        } else {
-            -1.0
-        }
-    }
-
-    /// Standard normal, by Box and Muller (1958), with the portable `libm`.
-    fn normal(self, index: usize) -> f64 {
-        let radius = (-2.0 * libm::log(1.0 - self.unit(index, 0))).sqrt();
-        radius * libm::cos(std::f64::consts::TAU * self.unit(index, 1))
+/// The stream of a tensor.
+fn tag(role: Role) -> u64 {
+    match role {
+        Role::X => 1,
+        Role::W => 2,
+        Role::Y => 3,
     }
 }
 
@@ -101,7 +62,7 @@ impl<'a> Generator<'a> {
         Generator {
             problem,
             kind: fill.kind,
-            stream: Stream::new(fill.seed, role),
+            stream: Stream::new(fill.seed, tag(role)),
             part,
             role,
             len: problem.elements(role),

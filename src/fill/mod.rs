@@ -12,6 +12,7 @@ use crate::problem::ConvProblem;
 use crate::tensor::Tensor;
 
 mod generate;
+pub mod stream;
 
 use generate::tensor;
 

@@ -127,7 +127,8 @@ fn classify(products: &[(f64, f64)], alpha: f64, beta: f64, prior: f64) -> Class
     Class::of(sum)
 }
 
-fn to_value(exact: &Float) -> Value {
+/// An exact number as a certified double-double.
+pub fn to_value(exact: &Float) -> Value {
     let hi = exact.to_f64();
     let rest = Float::with_val(exact.prec().max(1100), exact - &Float::with_val(53, hi));
     let lo = rest.to_f64();

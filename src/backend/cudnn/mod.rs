@@ -15,6 +15,7 @@ use crate::fill::Inputs;
 use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
 
+pub mod batch_norm;
 pub mod driver;
 pub mod graph;
 pub mod legacy;

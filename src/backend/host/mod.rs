@@ -14,6 +14,7 @@ use crate::outcome::{Deviation, Observation, Outcome, Repeat};
 use crate::problem::{Compute, ConvProblem};
 
 mod arena;
+pub mod batch_norm;
 pub mod faults;
 mod fft;
 mod gemm;
@@ -71,17 +72,22 @@ pub const ALGORITHMS: [&str; 10] = [
     "fft",
 ];
 
+/// What records say of this machine.
+fn combination() -> Combination {
+    Combination {
+        backend: "host".to_owned(),
+        device: processor(),
+        convfuzz: env!("CARGO_PKG_VERSION").to_owned(),
+        ..Combination::default()
+    }
+}
+
 impl HostBackend {
     /// The backend; an unknown fault is a usage error that lists all.
     pub fn new(options: &HostOptions) -> Result<Self> {
         let fault = options.fault.as_deref().map(fault_named).transpose()?;
         Ok(HostBackend {
-            combination: Combination {
-                backend: "host".to_owned(),
-                device: processor(),
-                convfuzz: env!("CARGO_PKG_VERSION").to_owned(),
-                ..Combination::default()
-            },
+            combination: combination(),
             fault,
             runs: 0,
         })
@@ -247,7 +253,7 @@ impl Backend for HostBackend {
         };
         let fault = planted.filter(|f| f.triggers(&inputs.problem));
         if let Some(fault) = fault {
-            fault.before();
+            fault.before(&inputs.problem);
             if fault.fails_execution() {
                 return Ok(Outcome::ExecutionFailed {
                     status: "HOST_EXECUTION_FAILED".to_owned(),

@@ -16,9 +16,12 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::problem::{ConvProblem, Direction, Layout, Role};
 
-type Create<T> = unsafe extern "C" fn(*mut T) -> c_int;
-type Destroy<T> = unsafe extern "C" fn(T) -> c_int;
-type SetTensor = unsafe extern "C" fn(
+/// Creates a descriptor.
+pub type Create<T> = unsafe extern "C" fn(*mut T) -> c_int;
+/// Destroys a descriptor.
+pub type Destroy<T> = unsafe extern "C" fn(T) -> c_int;
+/// `cudnnSetTensorNdDescriptor`.
+pub type SetTensor = unsafe extern "C" fn(
     cudnnTensorDescriptor_t,
     c_int,
     c_int,
@@ -158,13 +161,15 @@ impl Calls {
 }
 
 /// A descriptor, destroyed on drop.
-struct Descriptor<T: Copy> {
-    raw: T,
+pub struct Descriptor<T: Copy> {
+    /// The library's pointer.
+    pub raw: T,
     destroy: Destroy<T>,
 }
 
 impl<T: Copy> Descriptor<*mut T> {
-    fn new(
+    /// Creates one; `call` is what failures name.
+    pub fn new(
         cudnn: &Cudnn,
         call: &'static str,
         create: Create<*mut T>,
@@ -385,7 +390,7 @@ fn ints(list: &[usize]) -> Option<Vec<c_int>> {
 }
 
 /// As [`ints`], for lists that validation or [`refusal`] has checked.
-fn checked_ints(list: &[usize]) -> Vec<c_int> {
+pub fn checked_ints(list: &[usize]) -> Vec<c_int> {
     ints(list).expect("validated problems have sizes of C ints")
 }
 
@@ -488,6 +493,8 @@ pub fn data_type(dtype: DType) -> c_int {
         DType::Fp16 => cudnnDataType_t::CUDNN_DATA_HALF,
         DType::Bf16 => cudnnDataType_t::CUDNN_DATA_BFLOAT16,
         DType::Fp32 => cudnnDataType_t::CUDNN_DATA_FLOAT,
+        DType::Fp8E4m3 => cudnnDataType_t::CUDNN_DATA_FP8_E4M3,
+        DType::Fp8E5m2 => cudnnDataType_t::CUDNN_DATA_FP8_E5M2,
         DType::Fp64 => cudnnDataType_t::CUDNN_DATA_DOUBLE,
     };
     value as c_int

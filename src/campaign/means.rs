@@ -1,7 +1,9 @@
 //! Mean errors of whole results: what users quote when they compare
 //! precisions, `mean |y16 − y32|`. Never a verdict.
 
-use crate::backend::{Backend, Combination, Listing, RunOptions};
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -9,6 +11,7 @@ use crate::fill::{Fill, Inputs};
 use crate::oracle::{self, Class, Sample};
 use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
+use crate::record::measured;
 use crate::tensor::Tensor;
 
 /// Above this many multiply-adds, a mean is taken over a sample: below, the
@@ -19,19 +22,19 @@ const ALL_UP_TO: u64 = 1 << 34;
 /// to 0.6% (standard deviation of the mean, sqrt(pi/2 − 1)/sqrt(2^14)).
 const SAMPLED: usize = 1 << 14;
 
-/// Exact values of a case in some type, at outputs chosen evenly.
+/// Values of a case that results are compared with, at outputs chosen evenly.
 #[derive(Clone, Debug)]
-pub struct Exact {
-    /// (logical offset, exact value) of outputs with a finite value.
+pub struct Baseline {
+    /// (logical offset, value) of outputs with a finite value.
     values: Vec<(usize, f64)>,
     /// Elements of the result.
     total: usize,
 }
 
-impl Exact {
+impl Baseline {
     /// Exact values of `problem` with all its tensors of `dtype`: the same
     /// draws of the fill, rounded to that type. `None` keeps the types.
-    pub fn new(problem: &ConvProblem, fill: Fill, dtype: Option<DType>) -> Self {
+    pub fn exact(problem: &ConvProblem, fill: Fill, dtype: Option<DType>) -> Self {
         let problem = match dtype {
             Some(dtype) => problem.clone().with_type(dtype),
             None => problem.clone(),
@@ -42,13 +45,22 @@ impl Exact {
             .outputs
             .iter()
             .filter(|o| o.class == Class::Finite);
-        Exact {
+        Baseline {
             values: finite.map(|o| (o.index, o.value.hi)).collect(),
             total: reference.total,
         }
     }
 
-    /// Mean |result − exact|; `None` when there is nothing to average.
+    /// All values of another result.
+    pub fn result(result: &Tensor) -> Self {
+        let values = result.to_f64().into_iter().enumerate();
+        Baseline {
+            values: values.filter(|(_, v)| v.is_finite()).collect(),
+            total: result.len(),
+        }
+    }
+
+    /// Mean |result − value|; `None` when there is nothing to average.
     pub fn mean_error(&self, result: &Tensor) -> Option<f64> {
         let errors = self.values.iter().map(|&(i, v)| (result.get(i) - v).abs());
         (!self.values.is_empty()).then(|| errors.sum::<f64>() / self.values.len() as f64)
@@ -89,16 +101,33 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
+/// Mean errors of one candidate's result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Means {
+    /// Text form of the candidate.
+    pub candidate: String,
+    /// What the means are over, in words.
+    pub basis: String,
+    /// One per reference.
+    pub values: Vec<Mean>,
+}
+
+/// Mean |y − reference|; `None` when there is nothing to average.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Mean(#[serde(with = "measured")] pub Option<f64>);
+
 /// A backend that hands on to another and measures every result it sees.
 pub struct Measured<'a> {
     inner: &'a mut dyn Backend,
-    references: Vec<Exact>,
-    means: Vec<(Candidate, Vec<Option<f64>>)>,
+    references: Vec<Baseline>,
+    /// What was measured, one entry per candidate.
+    pub means: Vec<Means>,
 }
 
 impl<'a> Measured<'a> {
     /// Measures results against each of `references`.
-    pub fn new(inner: &'a mut dyn Backend, references: Vec<Exact>) -> Self {
+    pub fn new(inner: &'a mut dyn Backend, references: Vec<Baseline>) -> Self {
         Measured {
             inner,
             references,
@@ -107,9 +136,28 @@ impl<'a> Measured<'a> {
     }
 
     /// Per reference the mean error of a candidate; empty when it did not run.
-    pub fn means(&self, candidate: &str) -> Vec<Option<f64>> {
-        let seen = self.means.iter().find(|(c, _)| c.to_string() == candidate);
-        seen.map(|(_, means)| means.clone()).unwrap_or_default()
+    pub fn of(&self, candidate: &str) -> Vec<Option<f64>> {
+        let own = self.means.iter().find(|m| m.candidate == candidate);
+        own.map(|m| m.values.iter().map(|&Mean(v)| v).collect())
+            .unwrap_or_default()
+    }
+
+    /// The first result of a candidate counts: later ones are of another form
+    /// of the case.
+    fn measure(&mut self, candidate: &Candidate, result: &Tensor) {
+        let Some(first) = self.references.first() else {
+            return;
+        };
+        let candidate = candidate.to_string();
+        if self.means.iter().any(|m| m.candidate == candidate) {
+            return;
+        }
+        let values = self.references.iter().map(|r| Mean(r.mean_error(result)));
+        self.means.push(Means {
+            candidate,
+            basis: first.basis(),
+            values: values.collect(),
+        });
     }
 }
 
@@ -122,6 +170,10 @@ impl Backend for Measured<'_> {
         self.inner.candidates(problem)
     }
 
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        self.inner.support(problem, candidate)
+    }
+
     fn run(
         &mut self,
         inputs: &Inputs,
@@ -130,8 +182,7 @@ impl Backend for Measured<'_> {
     ) -> Result<Outcome> {
         let outcome = self.inner.run(inputs, candidate, options)?;
         if let Outcome::Ran(seen) = &outcome {
-            let means = self.references.iter().map(|r| r.mean_error(&seen.result));
-            self.means.push((candidate.clone(), means.collect()));
+            self.measure(candidate, &seen.result);
         }
         Ok(outcome)
     }
@@ -142,9 +193,9 @@ mod tests {
     use super::*;
     use crate::candidate::Repro;
 
-    fn exact(line: &str, dtype: Option<DType>) -> (Exact, ConvProblem) {
+    fn exact(line: &str, dtype: Option<DType>) -> (Baseline, ConvProblem) {
         let repro: Repro = line.parse().unwrap();
-        let exact = Exact::new(&repro.problem, repro.fill, dtype);
+        let exact = Baseline::exact(&repro.problem, repro.fill, dtype);
         (exact, repro.problem)
     }
 
