@@ -175,24 +175,39 @@ fn products_in_range([a, b]: [&Facts; 2], depth: usize) -> bool {
         || (a.least * b.least >= exp2(-900) && a.largest * b.largest * depth as f64 <= exp2(1000))
 }
 
-/// Single precision neither overflows nor loses bits below its range: each
-/// magnitude is a single-precision number, each product a normal one.
+/// Whether magnitudes can be summed in single precision, each step one fused
+/// multiply-add of non-negative numbers. That takes
+/// - factors that single precision holds: of types of at most its precision, and
+///   normal, since a library may have had the CPU take subnormals for zero;
+/// - products that are normal: the sum of the first one is a rounded product, and
+///   below 2^-126 its error is not relative. Later sums are at least as large;
+/// - no overflow: sums of [`SINGLE_STEPS`] products are at most 2^126·(1 + 2^-15).
 fn single_in_range([a, b]: [&Facts; 2]) -> bool {
+    let normal = exp2(-126);
     a.is_zero()
         || b.is_zero()
-        || (a.least * b.least >= exp2(-126)
+        || (a.least.min(b.least) >= normal
+            && a.least * b.least >= normal
             && a.largest * b.largest * SINGLE_STEPS as f64 <= exp2(126))
 }
 
-/// n additions and products of non-negative numbers are off by at most n·2^-24
-/// of their sum (Jeannerod and Rump 2013): 1/(1 − n·2^-24), rounded up.
+/// What a single-precision sum of `depth` non-negative products, in runs of at
+/// most n = SINGLE_STEPS steps, is to be multiplied by. A run has one rounding per
+/// step, each by a factor of at least 1 - u, u = 2^-24 (Higham, "Accuracy and
+/// Stability of Numerical Algorithms", 2002, section 2.2), so it comes out at no
+/// less than (1 - u)^n >= 1 - n·u of the true sum. And 1/(1 - x) <= 1 + x + 2x² up
+/// to x = 1/2; the last factor covers the roundings here. At most 1 + 2^-16 and a
+/// little.
 fn single_inflation(depth: usize) -> f64 {
     let share = depth.min(SINGLE_STEPS) as f64 * exp2(-24);
     (1.0 + share + 2.0 * share * share) * (1.0 + exp2(-50))
 }
 
 /// A sum of products is exact in any order while S is below this: all partial
-/// sums are multiples of the least bit below 2^precision of them.
+/// sums are multiples of one unit, the product of the operands' least bits, and
+/// at most S, that is 2^precision of them. A *computed* sum of magnitudes will do
+/// in place of S: rounding is monotonic and the limit itself is representable, so
+/// a sum that ever reached the limit would not come out below it.
 fn exact_below([a, b]: [&Facts; 2], precision: i32) -> f64 {
     if a.is_zero() || b.is_zero() {
         return f64::INFINITY;
