@@ -150,8 +150,6 @@ fn check(inputs: &Inputs, output: &Output) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
-
     #[test]
     fn hard_data_blocked_agrees_with_integers(problem in problems(), sides in sides(), seed: u64) {
         let inputs = hard_inputs(&problem, sides, seed);
