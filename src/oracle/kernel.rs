@@ -151,22 +151,34 @@ fn block<S: Simd, T: Real, const N: usize>(
     (channel, vector): (usize, usize),
     sums: &mut Sums<T>,
 ) {
-    let mut local: [[T::Vector<S>; 2]; N] = array::from_fn(|n| {
-        let row = T::vectors::<S>(&sums[channel + n]);
-        [row[vector], row[vector + 1]]
-    });
+    let width = LANES / T::lanes::<S>();
+    let rows = &mut sums.as_flattened_mut()[channel * LANES..(channel + N) * LANES];
+    let rows = &mut T::vectors_mut::<S>(rows)[vector..];
+    // Fixed indices and no way out of the loop but its end: else the compiler
+    // keeps the sums in memory.
+    let mut local: [[T::Vector<S>; 2]; N] =
+        array::from_fn(|n| [rows[n * width], rows[n * width + 1]]);
     let patches = &T::vectors::<S>(patches.as_flattened())[vector..];
-    for (patch, weight) in patches.chunks(LANES / T::lanes::<S>()).zip(weights) {
-        let [a, b] = [patch[0], patch[1]];
-        for (sum, &w) in local.iter_mut().zip(&weight[channel..channel + N]) {
-            let w = T::splat(simd, w);
-            sum[0] = T::mul_add(simd, a, w, sum[0]);
-            sum[1] = T::mul_add(simd, b, w, sum[1]);
+    for (patch, weight) in patches.chunks(width).zip(weights) {
+        let &[a, b, ..] = patch else { break };
+        for n in 0..N {
+            let w = T::splat(simd, weight[(channel + n) % CHANNELS]);
+            local[n][0] = T::mul_add(simd, a, w, local[n][0]);
+            local[n][1] = T::mul_add(simd, b, w, local[n][1]);
         }
     }
-    for (n, [a, b]) in local.into_iter().enumerate() {
-        let row = T::vectors_mut::<S>(&mut sums[channel + n]);
-        (row[vector], row[vector + 1]) = (a, b);
+    store::<T, S, N>(rows, width, &local);
+}
+
+#[inline(always)]
+fn store<T: Real, S: Simd, const N: usize>(
+    rows: &mut [T::Vector<S>],
+    width: usize,
+    local: &[[T::Vector<S>; 2]; N],
+) {
+    for n in 0..N {
+        rows[n * width] = local[n][0];
+        rows[n * width + 1] = local[n][1];
     }
 }
 
