@@ -16,6 +16,8 @@
 //! Memory: the packed weights of one group, per thread a panel of 256 × 128
 //! elements, both per plane; 8 bytes per output and sum.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::kernel::{
@@ -163,7 +165,7 @@ impl Task<'_> {
 struct Pair<'a> {
     patches: &'a Planes<LANES>,
     weights: &'a Planes<CHANNELS>,
-    steps: std::ops::Range<usize>,
+    steps: Range<usize>,
     used: Used,
 }
 
@@ -246,39 +248,74 @@ fn assemble(pass: &Pass<'_>, sums: &[Vec<TaskSums>]) -> Option<Vec<Output>> {
         .enumerate()
         .try_for_each(|(at, outputs)| {
             let first = at * row;
-            let (group, channel, position) = lowering.locate(first);
-            for (i, output) in outputs.iter_mut().enumerate() {
-                let position = position + i;
+            let (group, channel, mut position) = lowering.locate(first);
+            let mut done = 0;
+            while done < outputs.len() {
+                let at = position % (LANES * PANELS);
                 let task = &sums[group][position / (LANES * PANELS)];
-                let found = task.found(pass, &layout, channel, position % (LANES * PANELS));
-                *output = pass.output(first + i, found)?;
+                let run = (LANES - at % LANES).min(outputs.len() - done);
+                let cells = task.cells(&layout, channel, at..at + run);
+                for i in 0..run {
+                    let found = cells.found(pass, i);
+                    outputs[done + i] = pass.output(first + done + i, found)?;
+                }
+                (done, position) = (done + run, position + run);
             }
             Some(())
         })?;
     Some(outputs)
 }
 
+/// Most sums that an output has: nine products of parts, S, nonzero products.
+const MOST: usize = 11;
+
+/// The sums of neighbours in one panel and channel.
+struct Cells<'a> {
+    sums: [&'a [f64]; MOST],
+    values: usize,
+    count_zeros: bool,
+    valid: &'a [u64],
+}
+
 impl TaskSums {
-    fn found(&self, pass: &Pass<'_>, layout: &Layout, channel: usize, at: usize) -> Found {
-        let tile = channel / CHANNELS * self.panels + at / LANES;
+    /// The sums of a channel at some positions, all of one panel.
+    fn cells(&self, layout: &Layout, channel: usize, at: Range<usize>) -> Cells<'_> {
+        let tile = channel / CHANNELS * self.panels + at.start / LANES;
         let tiles = &self.tiles[tile * layout.all..(tile + 1) * layout.all];
-        let cell = |tile: &Sums<f64>| tile[channel % CHANNELS][at % LANES];
-        let (values, others) = tiles.split_at(layout.values);
-        let magnitude = cell(&others[0]);
+        let lanes = at.start % LANES..at.start % LANES + at.len();
+        let mut sums: [&[f64]; MOST] = [&[]; MOST];
+        for (sum, tile) in sums.iter_mut().zip(tiles) {
+            *sum = &tile[channel % CHANNELS][lanes.clone()];
+        }
+        Cells {
+            sums,
+            values: layout.values,
+            count_zeros: layout.all > layout.values + 1,
+            valid: &self.valid[at],
+        }
+    }
+}
+
+impl Cells<'_> {
+    #[inline]
+    fn found(&self, pass: &Pass<'_>, i: usize) -> Found {
+        let (values, others) = self.sums.split_at(self.values);
+        let magnitude = others[0][i];
         Found {
             sum: match (pass.method, values) {
-                (Method::Twice, [sum, correction]) => [cell(sum), cell(correction)],
-                (_, [sum]) => [cell(sum), 0.0],
-                _ => pass.sum_of_parts(values.iter().map(cell)),
+                (Method::Twice, [sum, correction]) => [sum[i], correction[i]],
+                (_, [sum]) => [sum[i], 0.0],
+                _ => pass.sum_of_parts(values.iter().map(|part| part[i])),
             },
             s: if pass.single {
                 pass.s_of_single(magnitude)
             } else {
                 pass.s_of_double(magnitude)
             },
-            nonzero: match others.get(1) {
-                Some(present) => cell(present) as u64,
-                None => self.valid[at],
+            nonzero: if self.count_zeros {
+                others[1][i] as u64
+            } else {
+                self.valid[i]
             },
         }
     }

@@ -39,14 +39,6 @@ impl Operand {
 }
 
 impl Facts {
-    const NONE: Facts = Facts {
-        has_zeros: false,
-        finite: true,
-        low_bit: f64::INFINITY,
-        least: f64::INFINITY,
-        largest: 0.0,
-    };
-
     /// Whether no value is finite and nonzero.
     pub fn is_zero(&self) -> bool {
         self.largest == 0.0
@@ -64,35 +56,6 @@ impl Facts {
         }
         exponent(self.largest) + 1 - self.least_exponent()
     }
-
-    /// Without branches, so that it is done in vectors.
-    #[inline(always)]
-    fn add(&mut self, value: f64) {
-        let magnitude = value.abs();
-        let bits = magnitude.to_bits();
-        // The lowest bit of the fraction, or the leading one.
-        let others = f64::from_bits(bits & bits.wrapping_sub(1));
-        let power = bits & FRACTION == 0;
-        let low = if power { magnitude } else { magnitude - others };
-        let nonzero = magnitude != 0.0;
-        let finite = magnitude < f64::INFINITY;
-        let counts = nonzero & finite;
-        self.has_zeros |= !nonzero;
-        self.finite &= finite;
-        self.low_bit = if counts & (low < self.low_bit) { low } else { self.low_bit };
-        self.least = if counts & (magnitude < self.least) { magnitude } else { self.least };
-        self.largest = if counts & (magnitude > self.largest) { magnitude } else { self.largest };
-    }
-
-    fn join(self, other: Facts) -> Facts {
-        Facts {
-            has_zeros: self.has_zeros | other.has_zeros,
-            finite: self.finite & other.finite,
-            low_bit: self.low_bit.min(other.low_bit),
-            least: self.least.min(other.least),
-            largest: self.largest.max(other.largest),
-        }
-    }
 }
 
 /// The fraction field of a double.
@@ -100,6 +63,65 @@ const FRACTION: u64 = (1 << 52) - 1;
 
 /// Values surveyed side by side.
 const SIDE: usize = 16;
+
+/// Facts of every SIDE-th value, one array per fact: that is what compiles to
+/// vectors.
+struct Lanes {
+    low_bit: [f64; SIDE],
+    least: [f64; SIDE],
+    largest: [f64; SIDE],
+    zeros: [bool; SIDE],
+    others: [bool; SIDE],
+}
+
+impl Lanes {
+    const NONE: Lanes = Lanes {
+        low_bit: [f64::INFINITY; SIDE],
+        least: [f64::INFINITY; SIDE],
+        largest: [0.0; SIDE],
+        zeros: [false; SIDE],
+        others: [false; SIDE],
+    };
+
+    /// Without branches.
+    #[inline(always)]
+    fn add(&mut self, row: &[f64; SIDE]) {
+        for i in 0..SIDE {
+            let magnitude = row[i].abs();
+            let finite = magnitude < f64::INFINITY;
+            self.zeros[i] |= magnitude == 0.0;
+            self.others[i] |= !finite;
+            let counts = finite & (magnitude != 0.0);
+            let small = if counts { magnitude } else { f64::INFINITY };
+            let large = if finite { magnitude } else { 0.0 };
+            let bits = magnitude.to_bits();
+            // The lowest bit of the fraction, or the leading one.
+            let rest = f64::from_bits(bits & bits.wrapping_sub(1));
+            let power = bits & FRACTION == 0;
+            let low = if power { small } else { small - rest };
+            self.low_bit[i] = least(self.low_bit[i], low);
+            self.least[i] = least(self.least[i], small);
+            self.largest[i] = if large > self.largest[i] { large } else { self.largest[i] };
+        }
+    }
+
+    fn facts(&self) -> Facts {
+        let least_of = |values: &[f64]| values.iter().copied().fold(f64::INFINITY, least);
+        Facts {
+            has_zeros: self.zeros.contains(&true),
+            finite: !self.others.contains(&true),
+            low_bit: least_of(&self.low_bit),
+            least: least_of(&self.least),
+            largest: self.largest.iter().copied().fold(0.0, f64::max),
+        }
+    }
+}
+
+/// The lesser; the first where the second is NaN.
+#[inline(always)]
+fn least(a: f64, b: f64) -> f64 {
+    if b < a { b } else { a }
+}
 
 struct Survey<'a>(&'a [f64]);
 
@@ -109,16 +131,16 @@ impl Dispatched for Survey<'_> {
     #[inline(always)]
     fn call(self) -> Facts {
         let (rows, rest) = self.0.as_chunks::<SIDE>();
-        let mut lanes = [Facts::NONE; SIDE];
+        let mut lanes = Lanes::NONE;
         for row in rows {
-            for (facts, &value) in lanes.iter_mut().zip(row) {
-                facts.add(value);
-            }
+            lanes.add(row);
         }
-        for (facts, &value) in lanes.iter_mut().zip(rest) {
-            facts.add(value);
+        if let Some(&filler) = rest.first() {
+            let mut row = [filler; SIDE];
+            row[..rest.len()].copy_from_slice(rest);
+            lanes.add(&row);
         }
-        lanes.into_iter().fold(Facts::NONE, Facts::join)
+        lanes.facts()
     }
 }
 
