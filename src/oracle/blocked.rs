@@ -211,13 +211,7 @@ impl Pair<'_> {
     }
 
     #[inline(always)]
-    fn add_double<S: pulp::Simd>(
-        &self,
-        simd: S,
-        patch: usize,
-        weight: usize,
-        sum: &mut Sums<f64>,
-    ) {
+    fn add_double<S: pulp::Simd>(&self, simd: S, patch: usize, weight: usize, sum: &mut Sums<f64>) {
         let (patches, weights) = self.double(patch, weight);
         add_products(simd, patches, weights, self.used, sum);
     }

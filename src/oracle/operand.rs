@@ -101,7 +101,11 @@ impl Lanes {
             let low = if power { small } else { small - rest };
             self.low_bit[i] = least(self.low_bit[i], low);
             self.least[i] = least(self.least[i], small);
-            self.largest[i] = if large > self.largest[i] { large } else { self.largest[i] };
+            self.largest[i] = if large > self.largest[i] {
+                large
+            } else {
+                self.largest[i]
+            };
         }
     }
 

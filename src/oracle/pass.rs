@@ -63,7 +63,11 @@ impl Cut {
 
     fn new(facts: &Facts, parts: usize) -> Self {
         let below = |part: usize| (parts.saturating_sub(1 + part)) as i32 * bits(facts, parts);
-        let least = if facts.is_zero() { 0 } else { facts.least_exponent() };
+        let least = if facts.is_zero() {
+            0
+        } else {
+            facts.least_exponent()
+        };
         Cut {
             parts,
             quanta: [0, 1].map(|part| exp2(least + below(part))),
@@ -93,9 +97,8 @@ const PARTS: [[usize; 2]; 9] = [
 /// bits, sum to less than 2^53 of these; `None` where three each do not do.
 fn exact(facts: [&Facts; 2], depth: usize) -> Option<[Cut; 2]> {
     let carries = (usize::BITS - depth.saturating_sub(1).leading_zeros()) as i32;
-    let fits = |parts: &&[usize; 2]| {
-        bits(facts[0], parts[0]) + bits(facts[1], parts[1]) + carries <= 53
-    };
+    let fits =
+        |parts: &&[usize; 2]| bits(facts[0], parts[0]) + bits(facts[1], parts[1]) + carries <= 53;
     let parts = PARTS.iter().find(fits)?;
     Some([0, 1].map(|side| Cut::new(facts[side], parts[side])))
 }
@@ -265,7 +268,11 @@ impl Pass<'_> {
         let value = Value {
             hi: found.sum[0],
             lo: found.sum[1],
-            radius: if exact { 0.0 } else { found.s * self.relative_radius },
+            radius: if exact {
+                0.0
+            } else {
+                found.s * self.relative_radius
+            },
         };
         let prior = inputs.prior.as_ref().map_or(0.0, |prior| prior.get(index));
         let class = Class::of(if prior.is_finite() { 0.0 } else { prior });

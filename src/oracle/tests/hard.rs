@@ -38,10 +38,11 @@ fn sides() -> impl Strategy<Value = [Side; 2]> {
     // Together: products around a power of two, with TF32's significands too.
     let edge = prop::sample::select(vec![-126, -118, 0, 110, 118, 126]);
     let bits = prop::sample::select(vec![1i32, 4, 11, 12, 24]);
-    let together = (edge, -40i32..40, 0i32..3, bits, zeros()).prop_map(|(edge, at, spread, bits, zeros)| {
-        let near = |at| (Draw::Near { at, spread, bits }, zeros);
-        [near(edge / 2 + at), near(edge - edge / 2 - at)]
-    });
+    let together =
+        (edge, -40i32..40, 0i32..3, bits, zeros()).prop_map(|(edge, at, spread, bits, zeros)| {
+            let near = |at| (Draw::Near { at, spread, bits }, zeros);
+            [near(edge / 2 + at), near(edge - edge / 2 - at)]
+        });
     prop_oneof![apart, together]
 }
 
@@ -59,7 +60,11 @@ fn value(draw: Draw, dtype: DType, random: Stream, i: usize) -> f64 {
             let units = bits % (1 << (format.precision - 1));
             sign * units as f64 * format.min_subnormal()
         }
-        Draw::Near { at, spread, bits: wide } => {
+        Draw::Near {
+            at,
+            spread,
+            bits: wide,
+        } => {
             let wide = wide.min(format.precision);
             let significand = (bits >> 8) % (1 << wide) | 1 << (wide - 1);
             let drawn = at + (random.word(i, 1) >> 40) as i32 % (spread + 1);
@@ -135,7 +140,11 @@ fn check(inputs: &Inputs, output: &Output) -> Result<(), TestCaseError> {
     prop_assert_eq!(output.class, Class::Finite);
     prop_assert_eq!(output.nonzero, nonzero, "{}", at);
     let off = &sum - units(value.hi) - units(value.lo);
-    prop_assert!(off.magnitude() <= units(value.radius).magnitude(), "radius: {}", at);
+    prop_assert!(
+        off.magnitude() <= units(value.radius).magnitude(),
+        "radius: {}",
+        at
+    );
     let mine = units(output.s).magnitude().clone();
     prop_assert!(mine >= s, "S too low: {}", at);
     // 256 steps in single precision, twice, and the smallest double.
@@ -143,7 +152,13 @@ fn check(inputs: &Inputs, output: &Output) -> Result<(), TestCaseError> {
     prop_assert!(mine - &s <= most, "S too high: {}", at);
     for dtype in DType::ALL {
         if let Some(rounded) = value.rounded(dtype) {
-            prop_assert_eq!(rounded, big_round(&sum, dtype.format()), "{} as {}", at, dtype);
+            prop_assert_eq!(
+                rounded,
+                big_round(&sum, dtype.format()),
+                "{} as {}",
+                at,
+                dtype
+            );
         }
     }
     confirm(inputs, output).map_err(|e| TestCaseError::fail(e.to_string()))
