@@ -16,6 +16,7 @@ pub mod batch_norm;
 pub mod chart;
 pub mod means;
 pub mod page;
+pub mod reproducibility;
 pub mod statistics;
 
 use chart::Chart;
