@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// A binary floating-point format with IEEE 754 semantics.
+/// A binary floating-point format with IEEE 754 semantics, but for the top of its
+/// range where it is `finite`.
 ///
 /// `precision` counts the hidden bit; a normal value has exponent in
 /// `emin..=emax` and significand in [1, 2).
@@ -23,8 +24,19 @@ pub struct Format {
     pub emin: i32,
     /// Exponent of the largest finite values.
     pub emax: i32,
+    /// Whether there are no infinities, and the largest significand at `emax` is
+    /// NaN. [`Format::round`] still overflows to infinity: what is stored is
+    /// another matter ([`DType::to_bits`]).
+    pub finite: bool,
 }
 
+/// FP8 E4M3 (Micikevicius et al., arXiv:2209.05433): no infinity, 448 at most.
+pub const FP8_E4M3: Format = Format {
+    finite: true,
+    ..Format::new(4, -6, 8)
+};
+/// FP8 E5M2 (the same source): an IEEE format.
+pub const FP8_E5M2: Format = Format::new(3, -14, 15);
 /// IEEE 754 binary16.
 pub const FP16: Format = Format::new(11, -14, 15);
 /// bfloat16: fp32's range, 8 bits of precision.
@@ -42,6 +54,7 @@ impl Format {
             precision,
             emin,
             emax,
+            finite: false,
         }
     }
 
@@ -63,12 +76,14 @@ impl Format {
 
     /// The largest finite value.
     pub fn max_finite(self) -> f64 {
-        (2.0 - exp2(1 - self.precision)) * exp2(self.emax)
+        let missing = if self.finite { 2.0 } else { 1.0 };
+        (2.0 - missing * exp2(1 - self.precision)) * exp2(self.emax)
     }
 
-    /// The least magnitude that rounds to infinity under round-to-nearest:
-    /// the midpoint past the largest finite value (65520 for fp16). For fp64 it
-    /// is not representable and `f64::INFINITY` is returned.
+    /// The midpoint past the largest finite value (65520 for fp16): larger
+    /// magnitudes round to infinity, and so does this one but in formats that are
+    /// `finite`, where the largest value is the even one (464 rounds to 448). For
+    /// fp64 it is not representable and `f64::INFINITY` is returned.
     pub fn overflow_threshold(self) -> f64 {
         self.max_finite() + exp2(self.emax - self.precision)
     }
@@ -134,6 +149,12 @@ pub fn exp2(e: i32) -> f64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
+    /// FP8 with 4 exponent and 3 fraction bits (CUDNN_DATA_FP8_E4M3).
+    #[serde(rename = "fp8_e4m3")]
+    Fp8E4m3,
+    /// FP8 with 5 exponent and 2 fraction bits (CUDNN_DATA_FP8_E5M2).
+    #[serde(rename = "fp8_e5m2")]
+    Fp8E5m2,
     /// IEEE 754 binary16 (CUDNN_DATA_HALF).
     Fp16,
     /// bfloat16 (CUDNN_DATA_BFLOAT16).
@@ -146,11 +167,23 @@ pub enum DType {
 
 impl DType {
     /// All types, plainest for a reader last.
-    pub const ALL: [DType; 4] = [DType::Fp16, DType::Bf16, DType::Fp32, DType::Fp64];
+    pub const ALL: [DType; 6] = [
+        DType::Fp8E4m3,
+        DType::Fp8E5m2,
+        DType::Fp16,
+        DType::Bf16,
+        DType::Fp32,
+        DType::Fp64,
+    ];
+
+    /// What is drawn unless another choice is made: what every API takes.
+    pub const USUAL: [DType; 4] = [DType::Fp16, DType::Bf16, DType::Fp32, DType::Fp64];
 
     /// Precision and range.
     pub fn format(self) -> Format {
         match self {
+            DType::Fp8E4m3 => FP8_E4M3,
+            DType::Fp8E5m2 => FP8_E5M2,
             DType::Fp16 => FP16,
             DType::Bf16 => BF16,
             DType::Fp32 => FP32,
@@ -161,6 +194,7 @@ impl DType {
     /// Bytes per element.
     pub fn size(self) -> usize {
         match self {
+            DType::Fp8E4m3 | DType::Fp8E5m2 => 1,
             DType::Fp16 | DType::Bf16 => 2,
             DType::Fp32 => 4,
             DType::Fp64 => 8,
@@ -170,6 +204,8 @@ impl DType {
     /// The name used in repro lines and CSV columns.
     pub fn name(self) -> &'static str {
         match self {
+            DType::Fp8E4m3 => "fp8_e4m3",
+            DType::Fp8E5m2 => "fp8_e5m2",
             DType::Fp16 => "fp16",
             DType::Bf16 => "bf16",
             DType::Fp32 => "fp32",
@@ -177,10 +213,17 @@ impl DType {
         }
     }
 
-    /// The bit pattern of `value` rounded to this type, in the low bits.
+    /// Whether this is one of the two FP8 types.
+    pub fn is_fp8(self) -> bool {
+        self.size() == 1
+    }
+
+    /// The bit pattern of `value` rounded to this type, in the low bits. Overflow
+    /// is stored as NaN where there is no infinity.
     pub fn to_bits(self, value: f64) -> u64 {
         let value = self.format().round(value);
         match self {
+            DType::Fp8E4m3 | DType::Fp8E5m2 => fp8_to_bits(self.format(), value).into(),
             DType::Fp16 => f16::from_f64(value).to_bits().into(),
             DType::Bf16 => bf16::from_f64(value).to_bits().into(),
             DType::Fp32 => (value as f32).to_bits().into(),
@@ -191,11 +234,54 @@ impl DType {
     /// The value of a bit pattern (low bits of `bits`).
     pub fn from_bits(self, bits: u64) -> f64 {
         match self {
+            DType::Fp8E4m3 | DType::Fp8E5m2 => fp8_from_bits(self.format(), bits as u8),
             DType::Fp16 => f16::from_bits(bits as u16).to_f64(),
             DType::Bf16 => bf16::from_bits(bits as u16).to_f64(),
             DType::Fp32 => f32::from_bits(bits as u32).into(),
             DType::Fp64 => f64::from_bits(bits),
         }
+    }
+}
+
+/// The byte of a value that `format` holds.
+fn fp8_to_bits(format: Format, value: f64) -> u8 {
+    let fraction_bits = format.precision - 1;
+    let sign = u8::from(value.is_sign_negative()) << 7;
+    let top = 0x7F_u8 >> fraction_bits << fraction_bits;
+    let magnitude = match value.abs() {
+        v if v.is_nan() => 0x7F,
+        v if v.is_infinite() && format.finite => 0x7F,
+        v if v.is_infinite() => top,
+        v if v < format.min_normal() => (v / format.min_subnormal()) as u8,
+        v => {
+            let e = exponent(v);
+            let fraction = (v / exp2(e) - 1.0) * exp2(fraction_bits);
+            ((e - format.emin + 1) << fraction_bits) as u8 | fraction as u8
+        }
+    };
+    sign | magnitude
+}
+
+fn fp8_from_bits(format: Format, bits: u8) -> f64 {
+    let fraction_bits = format.precision - 1;
+    let (biased, fraction) = (
+        i32::from(bits & 0x7F) >> fraction_bits,
+        i32::from(bits) & ((1 << fraction_bits) - 1),
+    );
+    let top = 0x7F >> fraction_bits;
+    let magnitude = match (biased, fraction) {
+        (0, fraction) => f64::from(fraction) * format.min_subnormal(),
+        _ if format.finite && bits & 0x7F == 0x7F => f64::NAN,
+        (e, 0) if e == top && !format.finite => f64::INFINITY,
+        (e, _) if e == top && !format.finite => f64::NAN,
+        (e, fraction) => {
+            (1.0 + f64::from(fraction) * exp2(-fraction_bits)) * exp2(e - 1 + format.emin)
+        }
+    };
+    if bits >> 7 == 1 {
+        -magnitude
+    } else {
+        magnitude
     }
 }
 
@@ -213,10 +299,8 @@ impl FromStr for DType {
             .into_iter()
             .find(|t| t.name() == text)
             .ok_or_else(|| {
-                Error::parse(
-                    0,
-                    format!("unknown type '{text}'; known: fp16, bf16, fp32, fp64"),
-                )
+                let known = DType::ALL.map(DType::name).join(", ");
+                Error::parse(0, format!("unknown type '{text}'; known: {known}"))
             })
     }
 }
@@ -249,6 +333,41 @@ mod tests {
         assert_eq!(FP16.ulp(0.0), FP16.min_subnormal());
         assert_eq!(FP32.ulp(1.999), exp2(-23));
         assert_eq!(BF16.ulp(2.0), exp2(-6));
+    }
+
+    /// Values of the tables in arXiv:2209.05433.
+    #[test]
+    fn fp8_has_the_published_values() {
+        let e4m3 = |bits| DType::Fp8E4m3.from_bits(bits);
+        assert_eq!(e4m3(0x7E), 448.0);
+        assert!(e4m3(0x7F).is_nan() && e4m3(0xFF).is_nan());
+        assert_eq!(
+            (e4m3(0x08), e4m3(0x07), e4m3(0x01)),
+            (exp2(-6), 0.875 * exp2(-6), exp2(-9))
+        );
+        let e5m2 = |bits| DType::Fp8E5m2.from_bits(bits);
+        assert_eq!(
+            (e5m2(0x7B), e5m2(0x7C), e5m2(0xFC)),
+            (57344.0, f64::INFINITY, f64::NEG_INFINITY)
+        );
+        assert!((0x7D..=0x7F).all(|bits| e5m2(bits).is_nan()));
+        assert_eq!(
+            (e5m2(0x04), e5m2(0x03), e5m2(0x01)),
+            (exp2(-14), 0.75 * exp2(-14), exp2(-16))
+        );
+    }
+
+    #[test]
+    fn fp8_rounds_to_nearest_even_and_overflows_to_nan_without_infinity() {
+        assert_eq!(FP8_E4M3.max_finite(), 448.0);
+        assert_eq!(DType::Fp8E4m3.to_bits(464.0), 0x7E);
+        assert_eq!(DType::Fp8E4m3.to_bits(464.1), 0x7F);
+        assert_eq!(DType::Fp8E4m3.to_bits(f64::NEG_INFINITY), 0xFF);
+        assert_eq!(FP8_E4M3.round(17.0), 16.0);
+        assert_eq!(FP8_E4M3.round(19.0), 20.0);
+        assert_eq!(DType::Fp8E5m2.to_bits(61439.0), 0x7B);
+        assert_eq!(DType::Fp8E5m2.to_bits(61440.0), 0x7C);
+        assert_eq!(DType::Fp8E5m2.to_bits(-0.0), 0x80);
     }
 
     proptest! {

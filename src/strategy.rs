@@ -48,7 +48,7 @@ impl Default for Limits {
             max_elements: 1 << 18,
             ranks: vec![1, 2, 3],
             directions: vec![Direction::Fwd],
-            types: DType::ALL.to_vec(),
+            types: DType::USUAL.to_vec(),
             layouts: vec![Layout::Nchw, Layout::Nhwc],
             groups: true,
             asymmetric: true,
@@ -262,6 +262,16 @@ fn types(limits: &Limits) -> impl Strategy<Value = Types> + use<> {
             })
         };
         match dtype {
+            DType::Fp8E4m3 | DType::Fp8E5m2 => {
+                for (weight, result) in [
+                    (4, dtype),
+                    (2, DType::Fp32),
+                    (2, DType::Fp16),
+                    (1, DType::Bf16),
+                ] {
+                    choices.push((weight, plain(result, Compute::Fp32)));
+                }
+            }
             DType::Fp16 => {
                 choices.push((12, plain(dtype, Compute::Fp32)));
                 choices.push((4, plain(dtype, Compute::Fp16)));

@@ -16,6 +16,10 @@ pub struct Tensor {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Data {
+    #[serde(rename = "fp8_e4m3")]
+    Fp8E4m3(Vec<u8>),
+    #[serde(rename = "fp8_e5m2")]
+    Fp8E5m2(Vec<u8>),
     Fp16(Vec<u16>),
     Bf16(Vec<u16>),
     Fp32(Vec<u32>),
@@ -30,6 +34,8 @@ impl Tensor {
         let bits = |i: usize| dtype.to_bits(value(i));
         let indices = (0..len).into_par_iter().with_min_len(4096);
         let data = match dtype {
+            DType::Fp8E4m3 => Data::Fp8E4m3(indices.map(|i| bits(i) as u8).collect()),
+            DType::Fp8E5m2 => Data::Fp8E5m2(indices.map(|i| bits(i) as u8).collect()),
             DType::Fp16 => Data::Fp16(indices.map(|i| bits(i) as u16).collect()),
             DType::Bf16 => Data::Bf16(indices.map(|i| bits(i) as u16).collect()),
             DType::Fp32 => Data::Fp32(indices.map(|i| bits(i) as u32).collect()),
@@ -55,6 +61,8 @@ impl Tensor {
             return None;
         }
         let data = match dtype {
+            DType::Fp8E4m3 => Data::Fp8E4m3(bytes.to_vec()),
+            DType::Fp8E5m2 => Data::Fp8E5m2(bytes.to_vec()),
             DType::Fp16 => Data::Fp16(bytemuck::allocation::pod_collect_to_vec(bytes)),
             DType::Bf16 => Data::Bf16(bytemuck::allocation::pod_collect_to_vec(bytes)),
             DType::Fp32 => Data::Fp32(bytemuck::allocation::pod_collect_to_vec(bytes)),
@@ -69,6 +77,8 @@ impl Tensor {
     /// Element type.
     pub fn dtype(&self) -> DType {
         match self.data {
+            Data::Fp8E4m3(_) => DType::Fp8E4m3,
+            Data::Fp8E5m2(_) => DType::Fp8E5m2,
             Data::Fp16(_) => DType::Fp16,
             Data::Bf16(_) => DType::Bf16,
             Data::Fp32(_) => DType::Fp32,
@@ -94,6 +104,7 @@ impl Tensor {
     /// The bit pattern at logical offset `i`, in the low bits.
     pub fn bits(&self, i: usize) -> u64 {
         match &self.data {
+            Data::Fp8E4m3(v) | Data::Fp8E5m2(v) => v[i].into(),
             Data::Fp16(v) | Data::Bf16(v) => v[i].into(),
             Data::Fp32(v) => v[i].into(),
             Data::Fp64(v) => v[i],
@@ -103,6 +114,7 @@ impl Tensor {
     /// Overwrites the bit pattern at logical offset `i`.
     pub fn set_bits(&mut self, i: usize, bits: u64) {
         match &mut self.data {
+            Data::Fp8E4m3(v) | Data::Fp8E5m2(v) => v[i] = bits as u8,
             Data::Fp16(v) | Data::Bf16(v) => v[i] = bits as u16,
             Data::Fp32(v) => v[i] = bits as u32,
             Data::Fp64(v) => v[i] = bits,
@@ -122,6 +134,8 @@ impl Tensor {
     /// All values in logical order, exact.
     pub fn to_f64(&self) -> Vec<f64> {
         match &self.data {
+            Data::Fp8E4m3(v) => decode(v, DType::Fp8E4m3),
+            Data::Fp8E5m2(v) => decode(v, DType::Fp8E5m2),
             Data::Fp16(v) => decode(v, DType::Fp16),
             Data::Bf16(v) => decode(v, DType::Bf16),
             Data::Fp32(v) => v.iter().map(|&b| f32::from_bits(b).into()).collect(),
@@ -132,6 +146,7 @@ impl Tensor {
     /// The native-endian bytes in logical order.
     pub fn bytes(&self) -> &[u8] {
         match &self.data {
+            Data::Fp8E4m3(v) | Data::Fp8E5m2(v) => v,
             Data::Fp16(v) | Data::Bf16(v) => cast_slice(v),
             Data::Fp32(v) => cast_slice(v),
             Data::Fp64(v) => cast_slice(v),
@@ -139,7 +154,7 @@ impl Tensor {
     }
 }
 
-fn decode(bits: &[u16], dtype: DType) -> Vec<f64> {
+fn decode<B: Copy + Into<u64>>(bits: &[B], dtype: DType) -> Vec<f64> {
     bits.iter().map(|&b| dtype.from_bits(b.into())).collect()
 }
 

@@ -20,7 +20,7 @@ mod metamorphic;
 use metamorphic::{Rerun, Transformed};
 
 /// How a case is run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TrialOptions {
     /// Further runs of each candidate, compared bit for bit.
     pub repeats: u32,
@@ -32,8 +32,9 @@ pub struct TrialOptions {
     /// same numbers: one sample alone, padding written out, the other layout,
     /// one group alone. 0 means none; 1 means every case, in every form it has.
     pub metamorphic: u32,
-    /// Text forms of candidates that are not to be run.
-    pub skip: Vec<String>,
+    /// Records of trials that are not to be run: each stands in the place of its
+    /// candidate, if that is offered.
+    pub known: Vec<TrialRecord>,
 }
 
 impl Default for TrialOptions {
@@ -43,7 +44,7 @@ impl Default for TrialOptions {
             outputs: 1 << 18,
             audit: 2,
             metamorphic: 8,
-            skip: Vec::new(),
+            known: Vec::new(),
         }
     }
 }
@@ -84,12 +85,10 @@ pub fn run_listed(
     let mut done = Vec::new();
     let mut data = None;
     for listing in listings {
-        if options.skip.contains(&listing.candidate.to_string()) {
-            continue;
-        }
-        match &listing.support {
-            Support::Refused(why) => done.push(refused(repro, listing, why)),
-            Support::Offered { .. } => {
+        match (&listing.support, known(listing, options)) {
+            (Support::Refused(why), _) => done.push(refused(repro, listing, why)),
+            (_, Some(record)) => done.push(unrated(via(repro, listing), record)),
+            (Support::Offered { .. }, None) => {
                 if data.is_none() {
                     let make = || Inputs::generate(&repro.problem, repro.fill);
                     data = Some(Data::new(make, options)?);
@@ -352,8 +351,20 @@ fn refused(repro: &Repro, listing: &Listing, why: &str) -> Done {
     let mut record = blank(repro, listing);
     record.set_verdict(Verdict::Skipped(SkipReason::NotSupported));
     record.detail = Some(why.to_owned());
+    unrated(via(repro, listing), record)
+}
+
+/// The record that stands for a candidate's trial, where there is one.
+fn known(listing: &Listing, options: &TrialOptions) -> Option<TrialRecord> {
+    let candidate = listing.candidate.to_string();
+    let mut known = options.known.iter();
+    known.find(|record| record.candidate == candidate).cloned()
+}
+
+/// What was not run here: no peer of what was.
+fn unrated(repro: Repro, record: TrialRecord) -> Done {
     Done {
-        repro: via(repro, listing),
+        repro,
         record,
         rated: None,
         result: None,

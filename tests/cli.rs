@@ -594,6 +594,30 @@ fn run_unquoted_line_and_via_narrow_to_one_candidate() {
 }
 
 #[test]
+fn run_explain_and_repro_warn_of_a_case_recorded_elsewhere_and_go_on() {
+    let folder = TempDir::new().unwrap();
+    let line = "fwd c=8 k=8 in=5 ker=3 fill=ints:1 via=host:gemm!taps_flipped";
+    let bundle = folder.path().join("bundle");
+    let made = ["bundle", "--backend", "host", "--out", text(&bundle), line];
+    assert_eq!(code(&run(&made)), 1);
+    let case = bundle.join("case.toml");
+    let warned = |output: &Output| stderr(output).contains("warning: the line was recorded on the");
+    for (recorded, warns) in [("host", false), ("cudnn", true)] {
+        let here = "backend = \"host\"";
+        let edited = fs::read_to_string(&case).unwrap();
+        let edited = edited.replace(here, &format!("backend = \"{recorded}\""));
+        fs::write(&case, edited).unwrap();
+        for command in ["run", "explain", "repro"] {
+            let output = run(&[command, "--backend", "host", text(&bundle)]);
+            assert_eq!(code(&output), 1, "{command}: {}", stderr(&output));
+            assert_eq!(warned(&output), warns, "{command}: {}", stderr(&output));
+        }
+    }
+    // A line by itself says nothing of where it is from.
+    assert!(!warned(&run(&["run", "--backend", "host", line])));
+}
+
+#[test]
 fn run_against_fp32_shows_what_fp16_rounding_costs() {
     // The smallest of the reported comparisons: N(0,1) data, 8 products an
     // output; a P40 gave a mean |y16 - y32| of 0.0009.

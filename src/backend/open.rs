@@ -58,7 +58,7 @@ pub fn open(spec: &BackendSpec) -> Result<Box<dyn Backend>> {
 }
 
 /// The kind that `spec` comes to on this machine: never `Auto`.
-pub fn resolve(spec: &BackendSpec) -> BackendKind {
+pub(super) fn resolve(spec: &BackendSpec) -> BackendKind {
     match spec.kind {
         BackendKind::Auto if spec.fault.is_some() => BackendKind::Host,
         // A library that was named is wanted: its absence is an error.

@@ -81,7 +81,44 @@ pub struct Bounds<'a> {
     reference: &'a Reference,
     format: Format,
     errors: Vec<Errors>,
+    sizes: Vec<Sizes>,
     sums: Vec<GradientErrors>,
+}
+
+/// Exact statistics of a group as doubles: bounds of every element need them.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    /// The mean, rounded, and what it is off by.
+    mean: (f64, Upper),
+    inverse: Upper,
+}
+
+impl Sizes {
+    fn of(own: &Statistics) -> Self {
+        let rounded = own.mean.to_f64();
+        let rest = Float::with_val(own.precision(), &own.mean - rounded);
+        Sizes {
+            mean: (rounded, upper(&rest)),
+            inverse: upper(&own.inverse),
+        }
+    }
+
+    /// |mean|.
+    fn mean(&self) -> Upper {
+        Upper::of(self.mean.0) + self.mean.1
+    }
+
+    /// |x − mean|.
+    fn distance(&self, x: f64) -> Upper {
+        let distance = (x - self.mean.0).abs();
+        // Equal doubles have no distance; others are off by a rounding.
+        let distance = if distance == 0.0 {
+            0.0
+        } else {
+            distance.next_up()
+        };
+        Upper::of(distance) + self.mean.1
+    }
 }
 
 /// Errors of the sums of a backward pass.
@@ -268,6 +305,7 @@ impl<'a> Bounds<'a> {
                 .enumerate()
                 .map(errors)
                 .collect(),
+            sizes: reference.statistics.iter().map(Sizes::of).collect(),
             sums: Vec::new(),
         };
         bounds.sums = (0..reference.gradients.len())
@@ -300,19 +338,19 @@ impl<'a> Bounds<'a> {
     /// Whether infinity or NaN may rightly come out where the exact value is
     /// finite: an intermediate result may leave the accumulator's range, or the
     /// variance may come out so far below zero that it has no root.
-    pub fn may_overflow(&self, output: Output, i: usize) -> bool {
+    pub fn may_overflow(&self, output: Output, i: usize, bound: Upper) -> bool {
         let group = self.group(output, i);
         let own = &self.reference.statistics[group];
         let most = Upper::of(self.format.max_finite() / 4.0);
         let m = Upper::of(self.inputs.problem.count() as f64);
         let squares = m * own.mean_square;
         if output == Output::Dbias {
-            return self.at(output, i) > most;
+            return bound > most;
         }
         let statistics = self.inputs.problem.pass != Pass::Infer && squares > most;
         statistics
             || self.errors[group].inverse == Upper::INFINITE && output != Output::SavedMean
-            || self.at(output, i) > most
+            || bound > most
             || (output == Output::Y && self.fused(group, i) > most)
             || (output == Output::Dx && self.gain(group) > most)
     }
@@ -339,21 +377,20 @@ impl<'a> Bounds<'a> {
 
     /// The computed inverse deviation is no larger.
     fn inverse(&self, group: usize) -> Upper {
-        let (own, errors) = self.own(group);
-        upper(&own.inverse) + errors.inverse
+        self.sizes[group].inverse + self.errors[group].inverse
     }
 
     /// Error of x̂ before roundings.
     fn normalised_error(&self, group: usize, x: f64) -> Upper {
-        let (own, errors) = self.own(group);
-        let distance = upper(&Float::with_val(own.precision(), x - &own.mean));
+        let errors = &self.errors[group];
+        let distance = self.sizes[group].distance(x);
         distance * errors.inverse + self.inverse(group) * errors.mean
     }
 
     /// The terms that a fused scale and shift adds up.
     fn fused(&self, group: usize, i: usize) -> Upper {
-        let (own, errors) = self.own(group);
-        let x = Upper::of(self.inputs.x.get(i)) + upper(&own.mean) + errors.mean;
+        let mean = self.sizes[group].mean() + self.errors[group].mean;
+        let x = Upper::of(self.inputs.x.get(i)) + mean;
         let scale = Upper::of(self.inputs.scale.get(group));
         scale * self.inverse(group) * x + Upper::of(self.inputs.bias.get(group))
     }
@@ -423,7 +460,7 @@ impl<'a> Bounds<'a> {
     /// dx = γ·r·(dy − dβ/m − x̂·dγ/m). The second share of the mean's error is for
     /// the form that sums x − μ, whose exact sum is zero.
     fn dx(&self, group: usize, i: usize) -> Upper {
-        let (own, errors) = self.own(group);
+        let errors = &self.errors[group];
         let (unit, m) = (self.unit(), self.inputs.problem.count() as f64);
         let Gradient { bias, scale, .. } = &self.reference.gradients[group];
         let GradientErrors {
@@ -432,7 +469,8 @@ impl<'a> Bounds<'a> {
         } = self.sums[group];
         let x = self.inputs.x.get(i);
         let dy = self.inputs.dy.as_ref().map_or(0.0, |dy| dy.get(i));
-        let normalised = upper(&own.normalised(x));
+        let sizes = &self.sizes[group];
+        let normalised = sizes.distance(x) * sizes.inverse;
         let error = self.normalised_error(group, x);
         let shift = self.inverse(group) * errors.mean;
         let (slope, slope_error) = (upper(scale).over(m), scale_error.over(m));

@@ -6,6 +6,7 @@ use super::inputs::Inputs;
 use super::oracle::Reference;
 use super::outcome::{Observation, Outcome, Outputs};
 use super::problem::{Mode, Output, Pass};
+use crate::bound::upper::Upper;
 use crate::dtype::Format;
 use crate::judge::{FailureKind, SkipReason, UntrustedReason, Verdict};
 use crate::oracle::Value;
@@ -38,7 +39,7 @@ pub struct Figures {
     /// Which.
     pub output: Output,
     /// Elements judged: all.
-    pub judged: usize,
+    judged: usize,
     /// Elements that are wrong.
     pub wrong: usize,
     /// Largest distance from the exact value, over finite elements.
@@ -186,18 +187,19 @@ impl Bench<'_> {
         let mut figures = Figures::new(output);
         let largest = values.iter().fold(0.0, |most: f64, v| most.max(v.hi.abs()));
         for (i, value) in values.iter().enumerate() {
+            let bound = self.bounds.at(output, i);
             let element = Element {
-                kind: self.kind(output, i),
+                kind: self.kind(output, i, bound),
                 format: tensor.dtype().format(),
                 value,
-                bound: self.bounds.at(output, i).get(),
+                bound: bound.get(),
             };
             figures.add(i, &element, tensor.get(i), largest);
         }
         figures
     }
 
-    fn kind(&self, output: Output, i: usize) -> Kind {
+    fn kind(&self, output: Output, i: usize, bound: Upper) -> Kind {
         let problem = &self.inputs.problem;
         let finite = match (problem.pass, output) {
             (_, Output::Dbias) => true,
@@ -212,15 +214,19 @@ impl Bench<'_> {
             Kind::Anything
         } else if !finite {
             Kind::NotFinite
-        } else if undefined || self.overflow || self.bounds.may_overflow(output, i) {
+        } else if undefined || self.overflow || self.bounds.may_overflow(output, i, bound) {
             Kind::Either
         } else {
             Kind::Finite
         }
     }
 
+    fn own_kind(&self, output: Output, i: usize) -> Kind {
+        self.kind(output, i, self.bounds.at(output, i))
+    }
+
     fn unwritten(&self, output: Output, left: &[usize]) -> Option<(FailureKind, String)> {
-        let wrong = |i: &&usize| self.kind(output, **i) != Kind::NotFinite;
+        let wrong = |i: &&usize| self.own_kind(output, **i) != Kind::NotFinite;
         let left: Vec<&usize> = left.iter().filter(wrong).collect();
         let first = self.place(output, **left.first()?);
         let words = format!(
@@ -234,7 +240,7 @@ impl Bench<'_> {
     fn fault(&self, figures: &Figures) -> Option<(FailureKind, String)> {
         let (kind, worst) = (figures.fault?, figures.worst?);
         let words = format!(
-            "{}: {} of {} elements wrong; at {} expected {:e}, got {:e}, off by {:.3e}, allowed {:.3e}",
+            "{}: {} of {} elements wrong; at {} expected {}, got {}, off by {:.3e}, allowed {:.3e}",
             figures.output.name(),
             figures.wrong,
             figures.judged,
@@ -302,6 +308,11 @@ impl Element<'_> {
 }
 
 impl Figures {
+    /// Elements judged.
+    pub fn judged(&self) -> usize {
+        self.judged
+    }
+
     fn new(output: Output) -> Self {
         Figures {
             output,
@@ -361,9 +372,9 @@ impl Figures {
 fn distrust(bench: &Bench<'_>, outputs: &[Figures]) -> Option<UntrustedReason> {
     let powerless =
         |figures: &&Figures| (figures.informative as f64) < LEAST_POWER * figures.judged as f64;
-    let main = outputs.iter().filter(|figures| figures.output.is_image());
-    let dull = main.filter(powerless).next()?;
-    let open = (0..dull.judged).filter(|&i| bench.kind(dull.output, i) == Kind::Either);
+    let mut main = outputs.iter().filter(|figures| figures.output.is_image());
+    let dull = main.find(powerless)?;
+    let open = (0..dull.judged).filter(|&i| bench.own_kind(dull.output, i) == Kind::Either);
     Some(match open.count() * 2 > dull.judged {
         true => UntrustedReason::NonFinite,
         false => UntrustedReason::BoundTooWide,

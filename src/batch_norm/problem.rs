@@ -312,6 +312,12 @@ impl Problem {
     }
 
     fn validate_numbers(&self) -> Result<()> {
+        if self.dtype.is_fp8() {
+            return Err(Error::problem(
+                "type",
+                "batch normalization has no FP8 form",
+            ));
+        }
         if !(0.0..=1.0).contains(&self.epsilon.0) || self.epsilon.0 == 0.0 {
             return Err(Error::problem("eps", "must be above 0 and at most 1"));
         }
@@ -519,5 +525,11 @@ mod tests {
         assert_eq!(outputs("bn_infer c=1 in=1x1"), [Output::Y]);
         let gradients = [Output::Dx, Output::Dscale, Output::Dbias];
         assert_eq!(outputs("bn_bwd c=1 in=1x1"), gradients);
+    }
+
+    #[test]
+    fn validate_has_no_fp8() {
+        let parsed = "bn_train n=2 c=2 in=2x2 type=fp8_e4m3".parse::<Problem>();
+        assert!(parsed.unwrap_err().to_string().contains("FP8"));
     }
 }

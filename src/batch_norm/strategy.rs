@@ -25,7 +25,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             passes: Pass::ALL.to_vec(),
-            types: DType::ALL.to_vec(),
+            types: DType::USUAL.to_vec(),
             elements: 1 << 16,
         }
     }
@@ -49,7 +49,10 @@ pub fn problem(limits: &Limits) -> impl Strategy<Value = Problem> + use<> {
                 mode,
                 layout,
                 epsilon: Scale(epsilon),
-                factor: Scale(factor),
+                factor: match pass {
+                    Pass::Train => Scale(factor),
+                    _ => plain.factor,
+                },
                 running: running || pass != Pass::Train,
                 saved: saved || pass == Pass::Infer,
                 ..plain

@@ -10,6 +10,7 @@
 //! | sum of n products, scalar units | n·u·S, any order | Jeannerod, Rump, SIAM J. Matrix Anal. Appl. 34(2), 2013 |
 //! | underflow of a product | η (half of it proven) | IEEE 754 |
 //! | tensor core: fraction bits F | 23 (sm_70), 24 (sm_80, sm_89), 25 (sm_90 on) | Fasi et al., PeerJ CS 7:e330, 2021; Khattak, Mikaitis, arXiv:2512.07004 |
+//! | tensor core, FP8 operands: F, and bits of a step's result | 13, block 32 | MMA-Sim, arXiv:2511.10909 |
 //! | tensor core: block b | 4, 8, 16 (tf32: –, 4, 8), halved for kernels that use smaller steps | the same; MMA-Sim, arXiv:2511.10909 |
 //! | tensor core: one step | t·2^−F·S + 2^−23·S for t products | derived from truncation to 2^(E−F) |
 //! | tensor core, fp16 result | 2^−11 a product | round to nearest, the same sources |
@@ -126,6 +127,8 @@ pub enum Generation {
     Ampere,
     /// sm_90 and later.
     Hopper,
+    /// FP8 operands, on sm_89 and sm_90.
+    Fp8,
     /// Not modelled: the widest constants of all generations.
     Unknown,
 }
@@ -249,7 +252,10 @@ impl Bounds {
     /// integers: S within the accumulator's and partial sums' precision.
     pub fn exact_for_integers(&self, output: &Output) -> bool {
         let narrowest = self.arithmetic.accumulator.min(self.arithmetic.partials);
-        let precision = narrowest.format().precision;
+        let mut precision = narrowest.format().precision;
+        if let Units::TensorCore(generation) = self.arithmetic.units {
+            precision = precision.min(generation.model().fraction + 1);
+        }
         matches!(self.scale, Scale::Own)
             && self.epilogue.relative == Upper::ZERO
             && output.s <= exp2(precision)

@@ -55,22 +55,27 @@ pub struct TensorCoreModel {
     pub block: u64,
     /// Products per step, tf32.
     pub block_tf32: u64,
+    /// Fraction bits kept of a step's result.
+    pub result: i32,
 }
 
 impl Generation {
     /// Fasi, Higham, Mikaitis, Pranesh, PeerJ CS 7:e330 (2021); Khattak and
     /// Mikaitis, arXiv:2512.07004; MMA-Sim, arXiv:2511.10909.
     pub fn model(self) -> TensorCoreModel {
-        let (fraction, block, block_tf32) = match self {
+        let (fraction, block, block_tf32, result) = match self {
             // No model: the smallest values of all.
-            Generation::Volta | Generation::Unknown => (23, 4, 4),
-            Generation::Ampere => (24, 8, 4),
-            Generation::Hopper => (25, 16, 8),
+            Generation::Volta | Generation::Unknown => (23, 4, 4, 23),
+            Generation::Ampere => (24, 8, 4, 23),
+            Generation::Hopper => (25, 16, 8, 23),
+            // MMA-Sim; sums of FP8 products are kept in 13 fraction bits.
+            Generation::Fp8 => (13, 32, 32, 13),
         };
         TensorCoreModel {
             fraction,
             block,
             block_tf32,
+            result,
         }
     }
 }
@@ -100,7 +105,7 @@ pub fn sum_error(arithmetic: &Arithmetic, shape: SumShape, tf32: bool) -> SumErr
 }
 
 /// One step truncates each of its t terms but the largest to 2^(E−F), and its
-/// sum to 24 bits: at most t·2^−F·S + 2^−23·S over nonzero steps. A kernel may
+/// sum to 24 bits (14 with FP8): at most t·2^−F·S + 2^−23·S over nonzero steps. A kernel may
 /// use half the hardware's block, and may add its partial results in fp32.
 fn tensor_core(
     arithmetic: &Arithmetic,
@@ -117,7 +122,7 @@ fn tensor_core(
         // scalar half instructions, one rounding per product.
         Accumulator::Fp16 => Upper::of(shape.nonzero as f64) * Upper::of(exp2(-11)),
         // Truncated, 2^-23, and once more per step in fp32 to nearest.
-        _ => Upper::of(steps) * Upper::of(exp2(-23) + exp2(-24)),
+        _ => Upper::of(steps) * Upper::of(exp2(-model.result) + exp2(-24)),
     };
     let first_order = terms + rounding;
     let smallest = arithmetic.accumulator.format().min_subnormal();

@@ -26,14 +26,13 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// Cases within `limits`, after those whose seeds `file` holds in
-    /// proptest's format; it need not exist.
-    pub fn new(limits: &Limits, seed: u64, file: Option<PathBuf>) -> Self {
-        let replayed = file.as_deref().map(load).unwrap_or_default();
+    /// Cases within `limits`, after those of the seeds `replayed`, which are in
+    /// hex; failing ones go to `file`, in proptest's format.
+    pub fn new(limits: &Limits, seed: u64, replayed: &[String], file: Option<PathBuf>) -> Self {
         Draws {
             limits: limits.clone(),
             seed,
-            replayed,
+            replayed: replayed.iter().filter_map(|text| bytes(text)).collect(),
             file,
         }
     }
@@ -100,20 +99,22 @@ fn persistence(file: &Path) -> FileFailurePersistence {
     FileFailurePersistence::Direct(Box::leak(path.into_boxed_str()))
 }
 
-fn load(file: &Path) -> Vec<Seed> {
+/// The seeds that a file in proptest's format holds, in hex; none where it does
+/// not exist.
+pub fn load(file: &Path) -> Vec<String> {
     persistence(file)
         .load_persisted_failures2(None)
         .iter()
-        .filter_map(|seed| bytes(&seed.to_string()))
+        .filter_map(|seed| Some(seed.to_string().strip_prefix(CHACHA)?.trim().to_owned()))
+        .filter(|text| bytes(text).is_some())
         .collect()
 }
 
 /// The word before a ChaCha seed in proptest's files.
 const CHACHA: &str = "cc";
 
-/// The bytes of a seed as proptest writes it.
-fn bytes(text: &str) -> Option<Seed> {
-    let digits = text.strip_prefix(CHACHA)?.trim();
+/// The bytes of a seed in hex.
+fn bytes(digits: &str) -> Option<Seed> {
     let mut seed = [0; 32];
     if digits.len() != 64 {
         return None;
@@ -129,7 +130,8 @@ mod tests {
     use super::*;
 
     fn draws(seed: u64, file: Option<PathBuf>) -> Draws {
-        Draws::new(&Limits::default(), seed, file)
+        let replayed = file.as_deref().map(load).unwrap_or_default();
+        Draws::new(&Limits::default(), seed, &replayed, file)
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn hunt(fault: &str, seed: u64, cases: u64) -> Result<Option<Caught>> {
 
 /// Calls `visit` with every case of a seed, fill by fill, while it wants more.
 fn each_case(seed: u64, cases: u64, mut visit: impl FnMut(&Repro) -> Result<bool>) -> Result<()> {
-    let draws = Draws::new(&Limits::default(), seed, None);
+    let draws = Draws::new(&Limits::default(), seed, &[], None);
     for number in 0..cases {
         let draw = draws.case(number as i64)?;
         for fill in draw.fills {
@@ -152,7 +152,7 @@ fn each_case(seed: u64, cases: u64, mut visit: impl FnMut(&Repro) -> Result<bool
 
 /// In which problem the `count`-th fill is.
 fn problems(seed: u64, cases: u64, count: u64) -> u64 {
-    let draws = Draws::new(&Limits::default(), seed, None);
+    let draws = Draws::new(&Limits::default(), seed, &[], None);
     let mut seen = 0;
     for number in 0..cases {
         seen += draws

@@ -125,6 +125,7 @@ fn published_name(generation: Generation) -> &'static str {
         Generation::Volta => "Volta",
         Generation::Ampere => "Ampere",
         Generation::Hopper => "Hopper",
+        Generation::Fp8 => "FP8",
         Generation::Unknown => "not modelled",
     }
 }

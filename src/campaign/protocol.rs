@@ -4,9 +4,11 @@ use std::io::{BufRead, Write};
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use super::means::Means;
 use crate::backend::Combination;
 use crate::backend::open::BackendSpec;
 use crate::bound::Arithmetic;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::outcome::Outcome;
 use crate::record::TrialRecord;
@@ -29,9 +31,14 @@ pub enum Request {
     Case {
         /// Its repro line.
         repro: String,
-        /// Candidates not to be run.
-        skip: Vec<String>,
+        /// Records of trials that are not to be run.
+        known: Vec<TrialRecord>,
+        /// Measure mean errors against the exact result of the same draws in
+        /// these types, the case's own if `None`; nothing is measured when empty.
+        against: Vec<Option<DType>>,
     },
+    /// The trial that was announced may be launched.
+    Go,
     /// Run one trial on explicit data, or that of its fill.
     Trial {
         /// Its repro line, with the candidate.
@@ -54,8 +61,13 @@ pub enum Request {
 pub enum Reply {
     /// The backend is open.
     Ready(Combination),
-    /// A trial is about to be launched: its repro line.
+    /// A trial is about to be launched: its repro line. It waits for
+    /// [`Request::Go`], so that it can be written down first.
     Starting(String),
+    /// Milliseconds that listing the candidates took.
+    Planned(f64),
+    /// Mean errors of a candidate, where they were asked for.
+    Means(Means),
     /// A trial was judged; its record may still be amended.
     Judged(Box<TrialRecord>),
     /// The final record of a trial.

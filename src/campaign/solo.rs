@@ -5,16 +5,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::child::{Heard, Worker, failure};
+use super::child::{Heard, Start, Worker, failure};
+use super::memory;
 use super::protocol::{Observed, Reply, Request};
-use super::{broken, own_program};
+use super::seat::{broken, no_end_within, out_of_memory};
 use crate::backend::Combination;
-use crate::backend::open::BackendSpec;
+use crate::backend::open::{BackendKind, BackendSpec};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
 use crate::judge::Verdict;
 use crate::record::TrialRecord;
 use crate::shrink::data::DataPatch;
+use crate::trial::TrialOptions;
 
 /// How trials are run.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +29,8 @@ pub struct Terms {
     pub repeats: u32,
     /// Most outputs judged per trial.
     pub outputs: usize,
+    /// Most memory the worker may hold, bytes.
+    pub memory: u64,
     /// The convfuzz that the worker runs; this program when absent.
     pub program: Option<PathBuf>,
     /// File for cuDNN's own log of what it was asked.
@@ -43,6 +47,19 @@ const ODD_STRIDES: &str = "odd_strides";
 const ALL_REPEATS: u32 = 7;
 
 impl Terms {
+    /// The usual terms on a backend.
+    pub fn of(backend: BackendSpec) -> Self {
+        Terms {
+            backend,
+            timeout: Duration::from_secs(60),
+            repeats: 1,
+            outputs: TrialOptions::default().outputs,
+            memory: memory::share(1),
+            program: None,
+            log: None,
+        }
+    }
+
     /// The terms under which a failure of this class can show: with every kind of
     /// repeat where it takes one.
     pub fn showing(&self, class: &str) -> Self {
@@ -53,6 +70,39 @@ impl Terms {
         terms.backend.odd_strides |= class == ODD_STRIDES;
         terms
     }
+
+    /// Starts a worker for such trials.
+    pub(super) fn start(&self) -> Result<Worker> {
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe().map_err(|e| {
+                Error::environment("cannot find this program to start workers").with_source(e)
+            })?,
+        };
+        let setup = Request::Setup {
+            backend: self.backend.clone(),
+            repeats: self.repeats,
+            outputs: self.outputs,
+        };
+        let variables = self.log.as_deref().map(log_variables);
+        Worker::start(&Start {
+            program: &program,
+            setup: &setup,
+            variables: &variables.unwrap_or_default(),
+            memory: self.memory,
+        })
+    }
+}
+
+/// The backend with `auto` decided, and what it runs on. A worker is asked: a
+/// library that does not survive being loaded takes that alone along.
+pub fn settled(spec: BackendSpec) -> Result<(BackendSpec, Combination)> {
+    let combination = Terms::of(spec.clone()).start()?.combination.clone();
+    let kind = match combination.backend.as_str() {
+        "host" => BackendKind::Host,
+        _ => BackendKind::Cudnn,
+    };
+    Ok((BackendSpec { kind, ..spec }, combination))
 }
 
 /// A worker of one's own, replaced when a trial ends it.
@@ -128,14 +178,15 @@ impl Solo {
             record: None,
             observed: None,
         };
-        let (verdict, how) = loop {
+        let end = loop {
             match worker.hear(timeout) {
-                Heard::Reply(Reply::Starting(_) | Reply::Judged(_)) => {}
+                Heard::Reply(Reply::Starting(_)) => worker.ask(&Request::Go),
+                Heard::Reply(Reply::Judged(_) | Reply::Means(_) | Reply::Planned(_)) => {}
                 Heard::Reply(Reply::Record(record)) => ended.record = Some(*record),
                 Heard::Reply(Reply::Observed(observed)) => ended.observed = Some(*observed),
                 Heard::Reply(Reply::Done) => return Ok(ended),
                 Heard::Reply(Reply::Failed { code: 3, message }) => {
-                    break (Verdict::Crashed, message);
+                    break broken(repro, Verdict::Crashed, &message);
                 }
                 // It ends itself after these.
                 Heard::Reply(Reply::Failed { code, message }) => {
@@ -146,34 +197,24 @@ impl Solo {
                     self.worker = None;
                     return Err(Error::internal("a worker spoke out of turn"));
                 }
-                Heard::Died(how) => break (Verdict::Crashed, how),
+                Heard::Died(how) => break broken(repro, Verdict::Crashed, &how),
+                Heard::Full(how) => break out_of_memory(repro, &how),
                 Heard::Silent => {
-                    let limit = timeout.as_secs_f64();
-                    break (
-                        Verdict::TimedOut,
-                        format!("no end within {limit} s; killed"),
-                    );
+                    break broken(repro, Verdict::TimedOut, &no_end_within(timeout));
                 }
             }
         };
         self.worker = None;
-        ended.record = Some(broken(repro, verdict, &how));
+        ended.record = Some(end);
         Ok(ended)
     }
 
     fn worker(&mut self) -> Result<&mut Worker> {
-        if self.worker.is_none() {
-            let program = own_program(self.terms.program.as_deref())?;
-            let setup = Request::Setup {
-                backend: self.terms.backend.clone(),
-                repeats: self.terms.repeats,
-                outputs: self.terms.outputs,
-            };
-            let variables = self.terms.log.as_deref().map(log_variables);
-            let variables = variables.unwrap_or_default();
-            self.worker = Some(Worker::start_with(&program, &setup, &variables)?);
-        }
-        Ok(self.worker.as_mut().expect("just made sure"))
+        let worker = match self.worker.take() {
+            Some(worker) => worker,
+            None => self.terms.start()?,
+        };
+        Ok(self.worker.insert(worker))
     }
 }
 
@@ -197,6 +238,7 @@ mod tests {
             timeout: Duration::from_secs(1),
             repeats: 1,
             outputs: 1,
+            memory: u64::MAX,
             program: None,
             log: None,
         };

@@ -61,7 +61,7 @@ impl Soundness {
             directions: Direction::ALL.to_vec(),
             ..Limits::default()
         };
-        let draws = Draws::new(&limits, self.seed, None);
+        let draws = Draws::new(&limits, self.seed, &[], None);
         let mut rows = Rows::new();
         let mut first = 0;
         loop {

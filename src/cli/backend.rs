@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::backend::Backend;
 use crate::backend::cudnn::{Apis, CudnnOptions, KnobBudget};
 use crate::backend::open::{self, BackendKind, BackendSpec};
+use crate::backend::{Backend, Combination};
+use crate::campaign::solo;
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
 
@@ -134,23 +135,28 @@ impl BackendArgs {
 
     /// Opens it, and says so when it is only the host backend by default.
     pub fn open(&self, terminal: &Terminal) -> Result<Box<dyn Backend>> {
-        let spec = self.spec()?;
-        let backend = open::open(&spec)?;
-        if spec.kind == BackendKind::Auto && backend.combination().backend == "host" {
-            terminal.note(HOST_BY_DEFAULT);
-        }
-        Ok(backend)
+        let (spec, _) = self.settled(terminal)?;
+        open::open(&spec)
     }
 
     /// The backend for another process to open, `auto` decided; says so when it
     /// is only the host backend by default.
     pub fn chosen(&self, terminal: &Terminal) -> Result<BackendSpec> {
         let spec = self.spec()?;
-        let kind = open::resolve(&spec);
-        if spec.kind == BackendKind::Auto && kind == BackendKind::Host {
+        match spec.kind {
+            BackendKind::Auto => self.settled(terminal).map(|(spec, _)| spec),
+            _ => Ok(spec),
+        }
+    }
+
+    /// The same, and what it runs on.
+    pub fn settled(&self, terminal: &Terminal) -> Result<(BackendSpec, Combination)> {
+        let asked = self.spec()?.kind;
+        let (spec, combination) = solo::settled(self.spec()?)?;
+        if (asked, spec.kind) == (BackendKind::Auto, BackendKind::Host) {
             terminal.note(HOST_BY_DEFAULT);
         }
-        Ok(BackendSpec { kind, ..spec })
+        Ok((spec, combination))
     }
 }
 

@@ -19,7 +19,6 @@ use crate::minimize::{Evidence, Minimized};
 use crate::record::TrialRecord;
 use crate::report::bundle::{Bundle, LOG};
 use crate::shrink::data::DataPatch;
-use crate::trial::TrialOptions;
 
 /// How single trials are run.
 #[derive(Args, Clone, Debug)]
@@ -36,12 +35,9 @@ impl TrialArgs {
     /// Terms for trials on `backend`.
     pub fn terms(&self, backend: BackendSpec) -> Terms {
         Terms {
-            backend,
             timeout: self.timeout,
             repeats: self.repeats,
-            outputs: TrialOptions::default().outputs,
-            program: None,
-            log: None,
+            ..Terms::of(backend)
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::dossier::{Dossier, TrialArgs};
 use crate::cli::exit::Exit;
+use crate::cli::given::Given;
 use crate::cli::terminal::Terminal;
 use crate::error::Result;
 use crate::minimize::order::{self, Order};
@@ -26,7 +27,7 @@ use crate::tensor::index_text;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Explain {
-    /// The trial as a repro line with via=
+    /// The trial as a repro line with via=, or a bundle
     #[arg(required = true, value_name = "TRIAL")]
     words: Vec<String>,
     /// Show in which order the products of an output are added up (method of FPRev)
@@ -77,17 +78,20 @@ struct Summation {
 impl Explain {
     /// Runs the trial and explains it.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
-        let repro: Repro = self.words.join(" ").parse()?;
-        let terms = self.trials.terms(self.backend.chosen(terminal)?);
-        let dossier = Dossier::of_trial(&repro, None, &terms, None)?;
+        let given = Given::read(&self.words)?;
+        let repro = &given.repro;
+        let (backend, combination) = self.backend.settled(terminal)?;
+        given.warn(terminal, &combination);
+        let terms = self.trials.terms(backend);
+        let dossier = Dossier::of_trial(repro, given.data.as_ref(), &terms, None)?;
         let order = match self.tree {
-            true => Some(order::order(&mut Solo::start(terms)?, &repro)?),
+            true => Some(order::order(&mut Solo::start(terms)?, repro)?),
             false => None,
         };
-        let order = order.map(|order| Summation::new(&repro, &order));
+        let order = order.map(|order| Summation::new(repro, &order));
         match self.json {
-            true => terminal.json(&report(&repro, &dossier, order))?,
-            false => print(terminal, &repro, &dossier, order)?,
+            true => terminal.json(&report(repro, &dossier, order))?,
+            false => print(terminal, repro, &dossier, order)?,
         }
         Ok(match dossier.class() {
             Some(_) => Exit::Failures,

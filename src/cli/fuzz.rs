@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
@@ -10,23 +10,26 @@ use jiff::SignedDuration;
 use serde::Serialize;
 
 use crate::backend::Combination;
+use crate::backend::open::BackendSpec;
+use crate::campaign::past::Past;
 use crate::campaign::shard::Shard;
-use crate::campaign::{self, Plan, Sink};
-use crate::candidate::Repro;
+use crate::campaign::{self, Plan};
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
 use crate::cli::interrupt;
 use crate::cli::minimize::{Bundled, MinimizeArgs};
 use crate::cli::progress::{Budget, Progress};
+use crate::cli::recorder::{self, Ended, Recorder, Resumed};
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::fill::FillKind;
-use crate::finding::{Finding, Findings};
+use crate::finding::Finding;
 use crate::problem::{Direction, Layout};
-use crate::record::{TrialRecord, measured};
-use crate::report::environment::{Ending, Environment};
-use crate::report::folder::{self, Folder};
+use crate::record::measured;
+use crate::report::environment::Environment;
+use crate::report::folder;
+use crate::report::journal::Begun;
 use crate::report::summary::Summary;
 use crate::strategy::Limits;
 use crate::trial::TrialOptions;
@@ -70,6 +73,15 @@ pub struct Fuzz {
     repeats: u32,
     #[command(flatten)]
     minimize: MinimizeArgs,
+    /// Go on with the run in --out where it was cut off; begin it where nothing is there
+    ///
+    /// The settings must be those it was begun with; without --seed its seed is
+    /// taken. With --time the rest of that time is left.
+    #[arg(long)]
+    resume: bool,
+    /// Most memory a worker may hold, in MiB [default: an even part of three quarters of what is there]
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(1..))]
+    worker_memory: Option<u64>,
     /// Run shard I of N only: the cases whose number modulo N is I, counted from 0
     #[arg(long, value_name = "I/N", default_value_t, hide_default_value = true)]
     shard: Shard,
@@ -81,7 +93,7 @@ pub struct Fuzz {
 /// What is generated.
 #[derive(Args, Debug)]
 struct LimitArgs {
-    /// Tensor types to generate [default: all]
+    /// Tensor types to generate [default: all but FP8]
     #[arg(
         long,
         value_name = "TYPE",
@@ -134,6 +146,7 @@ Examples:
   convfuzz fuzz --time 8h --out results/nightly
   convfuzz fuzz --cases 50 --seed 7 --dtype fp16,bf16 --dims 3
   convfuzz fuzz --cases 5000 --seed 7 --shard 2/8   the third eighth of it
+  convfuzz fuzz --resume --cases 5000 --seed 7 --out DIR   after a kill, or the first time
   convfuzz fuzz --fault tap_dropped --cases 20      a planted fault must be caught";
 
 /// What `--json` prints.
@@ -146,6 +159,7 @@ struct Report<'a> {
     cases: u64,
     replayed: u64,
     workers_replaced: u64,
+    planning_ms: f64,
     quarantined: &'a [String],
     summary: &'a Summary,
     findings: Vec<FindingEntry>,
@@ -168,22 +182,44 @@ impl Fuzz {
     /// Runs the campaign, writes the results, prints the summary.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         let stop = interrupt::flag()?;
-        let plan = self.plan()?;
-        let combination = self.backend.open(terminal)?.combination().clone();
-        let mut recorder = self.recorder(&plan, &combination, *terminal)?;
+        let (backend, combination) = self.backend.settled(terminal)?;
+        let path = self.place(&combination);
+        let plan = self.plan(backend, &path)?;
+        let (recorder, past) = match self.open(&path, &plan, &combination, terminal)? {
+            Resumed::Run(recorder, past) => (recorder, past),
+            Resumed::Complete(ended) => {
+                terminal.note("this run is complete: nothing is left to do");
+                return self.tell(&ended, &plan, &combination, &[], false, terminal);
+            }
+        };
         terminal.note(&format!(
             "seed {}; results in {}",
             plan.seed,
             recorder.folder.path().display()
         ));
-        let ran = campaign::run(&plan, &mut recorder, &stop);
-        let interrupted = stop.load(Ordering::SeqCst);
-        let ended = recorder.finish(ran, interrupted)?;
+        let mut ended = campaign_of(&plan, past, *recorder, &stop)?;
         let bundles = self
             .minimize
             .run(&ended.findings, &plan, &ended.folder, &stop, terminal)?;
+        let interrupted = stop.load(Ordering::SeqCst);
+        if !interrupted {
+            ended.close()?;
+        }
+        self.tell(&ended, &plan, &combination, &bundles, interrupted, terminal)
+    }
+
+    /// Prints what it came to.
+    fn tell(
+        &self,
+        ended: &Ended,
+        plan: &Plan,
+        combination: &Combination,
+        bundles: &[Bundled],
+        interrupted: bool,
+        terminal: &Terminal,
+    ) -> Result<Exit> {
         if self.json {
-            let report = ended.report(plan.seed, interrupted, &combination, &bundles);
+            let report = ended.report(plan.seed, interrupted, combination, bundles);
             terminal.json(&report)?;
         } else {
             ended.print(terminal, plan.seed, interrupted)?;
@@ -196,10 +232,15 @@ impl Fuzz {
         })
     }
 
-    fn plan(&self) -> Result<Plan> {
+    fn place(&self, combination: &Combination) -> PathBuf {
+        let default = || Path::new("results").join(folder::default_name(combination));
+        self.out.clone().unwrap_or_else(default)
+    }
+
+    fn plan(&self, backend: BackendSpec, path: &Path) -> Result<Plan> {
         Ok(Plan {
-            backend: self.backend.spec()?,
-            seed: self.seed.unwrap_or_else(fresh_seed),
+            backend,
+            seed: self.seed(path)?,
             cases: self.cases(),
             time: self.time,
             limits: self.limits.limits()?,
@@ -209,8 +250,18 @@ impl Fuzz {
             outputs: TrialOptions::default().outputs,
             regressions: self.regressions(),
             shard: self.shard,
+            memory: self.worker_memory.map(|mebibytes| mebibytes << 20),
             program: None,
         })
+    }
+
+    /// The one given, else that of the run that is gone on with, else a new one.
+    fn seed(&self, path: &Path) -> Result<u64> {
+        let earlier = match (self.seed, self.resume) {
+            (None, true) => recorder::earlier_seed(path)?,
+            (seed, _) => seed,
+        };
+        Ok(earlier.unwrap_or_else(fresh_seed))
     }
 
     /// Where failing seeds are kept: a checkout of convfuzz has the folder. A
@@ -228,35 +279,46 @@ impl Fuzz {
         }
     }
 
-    fn recorder(
+    fn open(
         &self,
+        path: &Path,
         plan: &Plan,
         combination: &Combination,
-        terminal: Terminal,
-    ) -> Result<Recorder> {
+        terminal: &Terminal,
+    ) -> Result<Resumed> {
         let options = serde_json::to_value(plan)
             .map_err(|e| Error::internal("the plan does not fit JSON").with_source(e))?;
         let environment = Environment::starting(combination.clone(), plan.seed, options);
-        let path = match &self.out {
-            Some(path) => path.clone(),
-            None => Path::new("results").join(folder::default_name(combination)),
-        };
-        let budget = match (plan.cases, plan.time) {
-            (None, Some(time)) => Budget::Time(time),
-            (cases, _) => {
-                let cases = cases.unwrap_or(DEFAULT_CASES);
-                Budget::Cases(
-                    plan.shard
-                        .share(0, i64::try_from(cases).unwrap_or(i64::MAX)),
-                )
-            }
-        };
-        Ok(Recorder {
-            folder: Folder::create(&path, environment)?,
-            summary: Summary::default(),
-            findings: Findings::default(),
-            progress: Progress::start(budget, terminal),
-        })
+        let replayed = Past::none(plan.regressions.as_deref()).replayed;
+        let begun = Begun::now(environment, replayed);
+        let progress = Progress::start(budget(plan), *terminal);
+        if self.resume {
+            return Recorder::resume(path, begun, progress, terminal);
+        }
+        let (recorder, past) = Recorder::begin(path, begun, progress)?;
+        Ok(Resumed::Run(recorder, past))
+    }
+}
+
+/// Runs a campaign to its end, its past included.
+fn campaign_of(
+    plan: &Plan,
+    past: Past<'_>,
+    mut recorder: Recorder,
+    stop: &AtomicBool,
+) -> Result<Ended> {
+    let ran = campaign::run(plan, past, &mut recorder, stop);
+    recorder.finish(ran, stop.load(Ordering::SeqCst))
+}
+
+fn budget(plan: &Plan) -> Budget {
+    match (plan.cases, plan.time) {
+        (None, Some(time)) => Budget::Time(time),
+        (cases, _) => {
+            let cases = cases.unwrap_or(DEFAULT_CASES);
+            let end = i64::try_from(cases).unwrap_or(i64::MAX);
+            Budget::Cases(plan.shard.share(0, end))
+        }
     }
 }
 
@@ -286,60 +348,6 @@ fn or<T: Clone>(given: &[T], default: Vec<T>) -> Vec<T> {
     }
 }
 
-/// Takes the trials of a running campaign.
-struct Recorder {
-    folder: Folder,
-    summary: Summary,
-    findings: Findings,
-    progress: Progress,
-}
-
-/// What a campaign came to.
-struct Ended {
-    folder: PathBuf,
-    campaign: campaign::Summary,
-    summary: Summary,
-    findings: Findings,
-}
-
-impl Sink for Recorder {
-    fn starting(&mut self, _repro: &Repro) -> Result<()> {
-        Ok(())
-    }
-
-    fn record(&mut self, record: &TrialRecord) -> Result<()> {
-        self.folder.record(record)?;
-        self.summary.add(record)?;
-        self.findings.add(record);
-        Ok(())
-    }
-
-    fn progress(&mut self, progress: &campaign::Progress) {
-        self.progress.update(progress.cases, &self.summary);
-    }
-}
-
-impl Recorder {
-    /// Writes the end of the run, also after an error, which it then returns.
-    fn finish(self, ran: Result<campaign::Summary>, interrupted: bool) -> Result<Ended> {
-        self.progress.finish();
-        let folder = self.folder.path().to_owned();
-        let written = self.folder.finish(match (&ran, interrupted) {
-            (Err(_), _) => Ending::Error,
-            (Ok(_), true) => Ending::Interrupted,
-            (Ok(_), false) => Ending::Completed,
-        });
-        let campaign = ran?;
-        written?;
-        Ok(Ended {
-            folder,
-            campaign,
-            summary: self.summary,
-            findings: self.findings,
-        })
-    }
-}
-
 impl Ended {
     fn report<'a>(
         &'a self,
@@ -356,6 +364,7 @@ impl Ended {
             cases: self.campaign.cases,
             replayed: self.campaign.replayed,
             workers_replaced: self.campaign.replaced,
+            planning_ms: self.campaign.planning_ms,
             quarantined: &self.campaign.quarantined,
             summary: &self.summary,
             findings: self.findings.iter().map(FindingEntry::new).collect(),
@@ -394,14 +403,25 @@ impl Ended {
                 "Left out after it ended too many workers: {candidate}"
             ));
         }
-        lines.push(format!(
-            "Time: {:.1} s in the library, {:.1} s in data, oracle and judging.",
-            self.summary.library_ms / 1e3,
-            self.summary.own_ms / 1e3
-        ));
+        lines.push(self.split());
         let folder = self.folder.display();
         lines.push(format!("Seed {seed}. Results: {folder}"));
         lines.join("\n")
+    }
+
+    /// Where the workers' time went.
+    fn split(&self) -> String {
+        let times = [
+            self.campaign.planning_ms,
+            self.summary.library_ms,
+            self.summary.own_ms,
+        ];
+        let all = times.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let [planning, library, own] =
+            times.map(|ms| format!("{:.1} s ({:.0}%)", ms / 1e3, 100.0 * ms / all));
+        format!(
+            "Time of the workers: {planning} listing candidates, {library} in the library, {own} in data, oracle and judging."
+        )
     }
 
     fn verdict(&self) -> String {

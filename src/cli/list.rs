@@ -246,6 +246,7 @@ fn units(units: Units) -> &'static str {
         Units::TensorCore(Generation::Volta) => "tensor core (Volta)",
         Units::TensorCore(Generation::Ampere) => "tensor core (Ampere)",
         Units::TensorCore(Generation::Hopper) => "tensor core (Hopper)",
+        Units::TensorCore(Generation::Fp8) => "tensor core (FP8)",
         Units::TensorCore(Generation::Unknown) => "tensor core",
     }
 }

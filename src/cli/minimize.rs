@@ -89,14 +89,7 @@ impl MinimizeArgs {
         ));
         let job = Job {
             folder: folder.join(FOLDER),
-            terms: Terms {
-                backend: plan.backend.clone(),
-                timeout: plan.timeout,
-                repeats: plan.repeats,
-                outputs: plan.outputs,
-                program: plan.program.clone(),
-                log: None,
-            },
+            terms: plan.terms(),
             queue: Mutex::new(queue.into()),
             done: Mutex::new(Vec::new()),
             stop,

@@ -8,6 +8,7 @@ use crate::cli::terminal::{Terminal, When};
 use crate::error::Result;
 
 pub mod backend;
+mod batch_norm;
 pub mod bundle;
 pub mod diff;
 pub mod doctor;
@@ -16,6 +17,7 @@ pub mod examine;
 pub mod exit;
 pub mod explain;
 pub mod fuzz;
+pub mod given;
 pub mod interrupt;
 pub mod list;
 pub mod matrix;
@@ -25,6 +27,7 @@ pub mod nightly;
 pub mod panics;
 mod probe;
 pub mod progress;
+pub mod recorder;
 pub mod repro;
 pub mod run;
 pub mod shrink;
@@ -88,6 +91,8 @@ enum Command {
     Explain(explain::Explain),
     Examine(examine::Examine),
     Probe(probe::Probe),
+    #[command(name = "batch-norm")]
+    BatchNorm(batch_norm::BatchNormalise),
     Study(study::Study),
     #[command(name = "diff")]
     Diff(diff::DiffRuns),
@@ -130,6 +135,7 @@ impl Command {
             Command::Explain(command) => command.execute(terminal),
             Command::Examine(command) => command.execute(terminal),
             Command::Probe(command) => command.execute(terminal),
+            Command::BatchNorm(command) => command.execute(terminal),
             Command::Study(command) => command.execute(terminal),
             Command::Diff(command) => command.execute(terminal),
             Command::Matrix(command) => command.execute(terminal),

@@ -7,10 +7,10 @@ use serde::Serialize;
 
 use crate::backend::Combination;
 use crate::campaign::solo::Solo;
-use crate::candidate::Candidate;
 use crate::cli::backend::BackendArgs;
 use crate::cli::dossier::TrialArgs;
 use crate::cli::exit::Exit;
+use crate::cli::given::Given;
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
 use crate::finding::failure_class;
@@ -64,7 +64,7 @@ impl Again {
         let terms = self.trials.terms(self.backend.chosen(terminal)?);
         let terms = terms.showing(&case.class);
         let mut solo = Solo::start(terms)?;
-        warn_of_other_version(terminal, &case, solo.combination());
+        Given::of_case(&case)?.warn(terminal, solo.combination());
         let mut failure: Option<TrialRecord> = None;
         let mut rate = Rate { failed: 0, of: 0 };
         for _ in 0..self.runs {
@@ -123,20 +123,6 @@ fn runnable(record: &TrialRecord) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// An engine's index means something in one version of cuDNN only.
-fn warn_of_other_version(terminal: &Terminal, case: &CaseFile, here: &Combination) {
-    let (seen, here) = (&case.combination.cudnn, &here.cudnn);
-    let engine = matches!(
-        case.trial().map(|r| r.via),
-        Ok(Some(Candidate::Engine { .. }))
-    );
-    if engine && seen != here {
-        terminal.note(&format!(
-            "warning: seen on cuDNN {seen}, this is {here}: engine numbers may mean other engines here"
-        ));
-    }
 }
 
 impl Report<'_> {

@@ -1,20 +1,26 @@
 //! `convfuzz run`: one case, judged, with every figure shown.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde::Serialize;
 
 use crate::backend::Combination;
+use crate::backend::open::BackendSpec;
+use crate::campaign::means::{Mean, Means};
+use crate::campaign::seat::{Ran, Seat, Unwatched};
+use crate::campaign::solo::Terms;
 use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
+use crate::cli::fuzz::duration;
+use crate::cli::given::Given;
 use crate::cli::terminal::Terminal;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::record::{TrialRecord, measured};
 use crate::report::summary::Summary;
 use crate::report::table::{Cell, Mood, Table};
-use crate::study::means::{Baseline, Measured};
-use crate::trial::{self, Event, TrialOptions};
 
 /// Run one case on all candidates, or on the one in via=
 ///
@@ -22,11 +28,12 @@ use crate::trial::{self, Event, TrialOptions};
 /// of the distance to the exact value of the same data. --against TYPE adds the
 /// mean distance to the exact result of the same random draws rounded to TYPE
 /// instead: with fp16 data, '--against fp32' is the mean |y16 - y32| that users
-/// report when they compare mixed precision with single precision.
+/// report when they compare mixed precision with single precision. Trials run in
+/// a process of their own: one that crashes or hangs is recorded as such.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Run {
-    /// The repro line, such as 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16 fill=normal:7'
+    /// The repro line, such as 'fwd c=64 k=32 in=14x14 ker=3x3 type=fp16 fill=normal:7', or a bundle
     #[arg(required = true, value_name = "REPRO LINE")]
     words: Vec<String>,
     /// Also compare with the exact result of the same draws in these types
@@ -35,12 +42,18 @@ pub struct Run {
     /// Further runs of each candidate, compared bit for bit
     #[arg(long, value_name = "N", default_value_t = 0)]
     repeats: u32,
+    /// Longest time for one trial, its judging included
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "10m")]
+    timeout: Duration,
     #[command(flatten)]
     backend: BackendArgs,
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
+
+/// What means are over where nothing ran.
+const NOTHING: &str = "no outputs: nothing ran";
 
 /// Most outputs judged: one case may take longer than one of many, and all
 /// outputs at once are judged faster than a large sample.
@@ -85,23 +98,24 @@ struct Against {
 impl Run {
     /// Runs, judges and prints.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
-        let repro: Repro = self.words.join(" ").parse()?;
-        let mut backend = self.backend.open(terminal)?;
-        let references = self.references(&repro);
-        let basis = references[0].basis();
-        let mut measured = Measured::new(&mut *backend, references);
-        let trials = self.trials(&repro, &mut measured)?;
+        let given = Given::read(&self.words)?;
+        let repro = given.filled()?;
+        let (backend, combination) = self.backend.settled(terminal)?;
+        given.warn(terminal, &combination);
+        let ran = self.trials(repro, backend)?;
+        let basis = ran.means.first().map_or(NOTHING, |m| &m.basis).to_owned();
+        let trials = self.with_means(ran);
         let mut summary = Summary::default();
         trials.iter().try_for_each(|t| summary.add(&t.record))?;
         if self.json {
             terminal.json(&Report {
                 repro: repro.to_string(),
-                combination: backend.combination(),
+                combination: &combination,
                 means_over: basis,
                 trials,
             })?;
         } else {
-            self.print(terminal, &repro, &basis, &trials)?;
+            self.print(terminal, repro, &basis, &trials)?;
         }
         if summary.tally.trials == summary.tally.skipped {
             terminal.note("nothing ran: a skip is not a pass");
@@ -112,33 +126,27 @@ impl Run {
         })
     }
 
-    fn references(&self, repro: &Repro) -> Vec<Baseline> {
-        let types = self.against.iter().copied().map(Some);
-        std::iter::once(None)
-            .chain(types)
-            .map(|dtype| Baseline::exact(&repro.problem, repro.fill, dtype))
-            .collect()
-    }
-
-    fn trials(&self, repro: &Repro, backend: &mut Measured<'_>) -> Result<Vec<Trial>> {
-        let options = TrialOptions {
+    fn trials(&self, repro: &Repro, backend: BackendSpec) -> Result<Ran> {
+        let mut seat = Seat::new(Terms {
+            timeout: self.timeout,
             repeats: self.repeats,
             outputs: JUDGED,
-            ..TrialOptions::default()
-        };
-        let mut records = Vec::new();
-        trial::run_case(backend, repro, &options, &mut |event| {
-            if let Event::Done(record) = event {
-                records.push(record);
-            }
-        })?;
-        let with_means = |record| self.trial(record, backend);
-        Ok(records.into_iter().map(with_means).collect())
+            ..Terms::of(backend)
+        });
+        let types = self.against.iter().copied().map(Some);
+        let against: Vec<_> = std::iter::once(None).chain(types).collect();
+        seat.case(repro, &[], &against, &mut Unwatched)
     }
 
-    fn trial(&self, record: TrialRecord, backend: &Measured<'_>) -> Trial {
-        let means = backend.means(&record.candidate);
-        let mean = |i: usize| means.get(i).copied().flatten();
+    fn with_means(&self, ran: Ran) -> Vec<Trial> {
+        let means = ran.means;
+        let records = ran.records.into_iter();
+        records.map(|record| self.trial(record, &means)).collect()
+    }
+
+    fn trial(&self, record: TrialRecord, means: &[Means]) -> Trial {
+        let own = means.iter().find(|m| m.candidate == record.candidate);
+        let mean = |i: usize| own.and_then(|m| m.values.get(i)).and_then(|&Mean(v)| v);
         let against = self.against.iter().enumerate();
         Trial {
             mean_error: mean(0),
@@ -164,7 +172,8 @@ impl Run {
         terminal.print(&format!("Means are over {basis}."))?;
         for trial in trials {
             let record = &trial.record;
-            if let (Some(detail), "failed") = (&record.detail, record.verdict.as_str()) {
+            let bad = matches!(record.verdict.as_str(), "failed" | "crashed" | "timed_out");
+            if let (Some(detail), true) = (&record.detail, bad) {
                 terminal.print(&format!("\n{}\n{detail}", record.repro))?;
             }
         }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::campaign::INCIDENTAL;
 use crate::campaign::shard::Shard;
-use crate::compare::origin::{INCIDENTAL, combination};
+use crate::compare::origin::combination;
 use crate::compare::run::Run;
 use crate::error::{Error, Result};
 use crate::record::TrialRecord;
@@ -57,8 +58,7 @@ impl Joined {
         let mut folder = Folder::create(path, self.environment.clone())?;
         self.trials.iter().try_for_each(|t| folder.record(t))?;
         let path = folder.path().to_owned();
-        folder.finish(Ending::Completed)?;
-        Ok(path)
+        folder.finish(Ending::Completed).map(|_| path)
     }
 }
 

@@ -4,13 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use crate::campaign::INCIDENTAL;
 use crate::campaign::shard::Shard;
 use crate::compare::difference::{Change, Configuration, Difference, Subject};
 use crate::compare::run::Run;
 use crate::error::{Error, Result};
-
-/// Options that say where and how fast a campaign runs, not which trials it makes.
-pub const INCIDENTAL: [&str; 2] = ["jobs", "program"];
 
 /// Differences of combination, seed, options and completeness.
 pub fn differences(a: &Run, b: &Run) -> Result<Vec<Difference>> {

@@ -112,6 +112,10 @@ impl<'a> Elements<'a> {
         outputs
             .map(|output| {
                 let expected = describe::expected(output, self.dtype);
+                if expected.is_infinite() && self.dtype.is_fp8() {
+                    // NaN, infinity and the largest value are all right.
+                    return (expected, f64::INFINITY);
+                }
                 if !expected.is_finite() {
                     return (expected, 0.0);
                 }
@@ -141,6 +145,7 @@ impl<'a> Elements<'a> {
     }
 
     fn element(&self, output: &Output, actual: f64) -> Element {
+        let actual = self.as_overflow(output, actual);
         match output.class {
             Class::Finite if actual.is_finite() => self.finite(output, actual),
             Class::Finite => self.finite_expected(output, actual),
@@ -153,6 +158,42 @@ impl<'a> Elements<'a> {
             Class::Nan => verdict_only(actual.is_nan(), FailureKind::WrongNan),
             Class::Infinite { negative } => self.infinite_expected(negative, actual),
         }
+    }
+
+    /// An FP8 result that overflows may be stored as NaN or as the largest value
+    /// too (conversions saturate or not): such a result as the infinity it stands
+    /// for, others as they are.
+    fn as_overflow(&self, output: &Output, actual: f64) -> f64 {
+        let format = self.dtype.format();
+        let stands = actual.is_nan() || actual.abs() == format.max_finite();
+        if !self.dtype.is_fp8() || !stands {
+            return actual;
+        }
+        let due = match output.class {
+            Class::Nan => actual,
+            Class::Infinite { negative } => {
+                if negative {
+                    f64::NEG_INFINITY
+                } else {
+                    f64::INFINITY
+                }
+            }
+            Class::Finite => {
+                let reach = Interval::outward(format, &output.value, self.bounds.at(output));
+                let ends = [format.round(output.value.hi), reach.low, reach.high];
+                let near = if actual.is_nan() {
+                    &ends[..]
+                } else {
+                    &ends[..1]
+                };
+                near.iter()
+                    .copied()
+                    .find(|v| v.is_infinite())
+                    .unwrap_or(actual)
+            }
+        };
+        let same_side = actual.is_nan() || (due > 0.0) == (actual > 0.0);
+        if same_side { due } else { actual }
     }
 
     fn loses_nan(&self) -> bool {

@@ -193,6 +193,40 @@ fn integers_must_be_right_bit_for_bit() {
     );
 }
 
+/// Where the exact value is beyond FP8's range, conversions saturate or not;
+/// where it is not, neither is right.
+#[test]
+fn overflow_of_fp8_may_saturate_but_only_where_due() {
+    for (dtype, top, due) in [
+        ("fp8_e4m3", 448.0, f64::NAN),
+        ("fp8_e5m2", 57344.0, f64::INFINITY),
+    ] {
+        let line = format!("fwd c=64 k=1 in=1 ker=1 type={dtype} fill=const:0");
+        let mut bench = Bench::new(&line, Arithmetic::simt(Accumulator::Fp32));
+        let one = bench.inputs.first.get(0) * bench.inputs.second.get(0);
+        assert_eq!(bench.right().get(0), 64.0 * one, "{dtype}");
+        let mut judged = |factor: f64, result: f64| {
+            let first = &mut bench.inputs.first;
+            (0..first.len()).for_each(|i| first.set(i, factor));
+            bench.reference = oracle::reference(&bench.inputs, &Sample::All);
+            let mut tensor = Tensor::from_fn(bench.inputs.problem.y_type, &[1, 1, 1], |_| 0.0);
+            tensor.set(0, result);
+            bench.judge(bench.seen(tensor))
+        };
+        let large = top / 32.0;
+        for right in [due, top] {
+            assert_eq!(judged(large, right), Verdict::Passed, "{dtype} {right}");
+        }
+        assert!(matches!(judged(large, -top), Verdict::Failed(_)), "{dtype}");
+        assert!(
+            matches!(judged(large, 0.5 * top), Verdict::Failed(_)),
+            "{dtype}"
+        );
+        assert!(matches!(judged(1.0, due), Verdict::Failed(_)), "{dtype}");
+        assert!(matches!(judged(1.0, top), Verdict::Failed(_)), "{dtype}");
+    }
+}
+
 #[test]
 fn overflow_must_be_infinite_and_only_overflow() {
     let line = "fwd c=64 k=8 in=9x9 ker=1x1 type=fp16 fill=overflow:1";

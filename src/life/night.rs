@@ -15,10 +15,11 @@ use super::issues::{Issues, Standing};
 use super::replay::{Replayer, Runs};
 use super::state::{Life, Sighting, life};
 use super::store::{self, BUNDLE, Entry, FINDINGS, Store};
-use crate::backend::open::{self, BackendKind, BackendSpec};
+use crate::backend::open::BackendKind;
+use crate::campaign::past::Past;
 use crate::campaign::shard::Shard;
-use crate::campaign::solo::Terms;
-use crate::campaign::{self, Plan, Progress, Sink};
+use crate::campaign::solo::{self, Terms};
+use crate::campaign::{self, Plan, Progress, Sink, memory};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Findings, Signature, failure_class};
@@ -26,7 +27,6 @@ use crate::record::TrialRecord;
 use crate::report::environment::{Ending, Environment};
 use crate::report::folder::Folder;
 use crate::report::tally::Tally;
-use crate::trial::TrialOptions;
 
 /// Folder of the nights' results in a store.
 pub const NIGHTS: &str = "nights";
@@ -99,15 +99,15 @@ pub fn run(
     let mut store = Store::open(&config.store)?;
     let mut row = Row::begin(store.next_night(), order.date, order.seed());
     order.tell_dates(&store, say);
-    let terms = order.terms(say);
     let started = Instant::now();
-    let replayer = Replayer::start(terms.clone()).and_then(|replayer| {
+    let opened = order.terms(say).and_then(|terms| {
+        let replayer = Replayer::start(terms.clone())?;
         store.check_device(replayer.combination())?;
         row.on(replayer.combination());
-        Ok(replayer)
+        Ok((terms, replayer))
     });
-    let replayer = match replayer {
-        Ok(replayer) => replayer,
+    let (terms, replayer) = match opened {
+        Ok(opened) => opened,
         Err(error) => return Err(log_error(&mut store, row, started, error)),
     };
     let mut night = Night {
@@ -178,22 +178,23 @@ impl Order<'_> {
         }
     }
 
-    fn terms(&self, say: &mut dyn FnMut(&str)) -> Terms {
-        let spec = self.config.backend();
-        let kind = open::resolve(&spec);
-        if (spec.kind, kind) == (BackendKind::Auto, BackendKind::Host) {
+    fn terms(&self, say: &mut dyn FnMut(&str)) -> Result<Terms> {
+        let asked = self.config.backend().kind;
+        let backend = match asked {
+            BackendKind::Auto => solo::settled(self.config.backend())?.0,
+            _ => self.config.backend(),
+        };
+        if (asked, backend.kind) == (BackendKind::Auto, BackendKind::Host) {
             say(
                 "no usable cuDNN here ('convfuzz doctor' says why): using the host backend, which tests software algorithms",
             );
         }
-        Terms {
-            backend: BackendSpec { kind, ..spec },
+        Ok(Terms {
             timeout: self.config.timeout.0,
             repeats: self.config.repeats,
-            outputs: TrialOptions::default().outputs,
-            program: None,
-            log: None,
-        }
+            memory: memory::share(self.config.jobs()),
+            ..Terms::of(backend)
+        })
     }
 
     fn stopped(&self) -> bool {
@@ -286,7 +287,8 @@ impl Night<'_> {
                 .try_for_each(|id| self.replay_finding(id, &mut replays))
         });
         let written = replays.folder.finish(self.ending(ran.is_err()));
-        ran.and(written)?;
+        ran?;
+        written?;
         (self.say)(&format!(
             "replayed {} lines of the corpus and {} findings",
             self.row.corpus, self.row.replayed
@@ -418,6 +420,7 @@ impl Night<'_> {
             outputs: self.terms.outputs,
             regressions: None,
             shard: Shard::default(),
+            memory: Some(self.terms.memory),
             program: self.terms.program.clone(),
         })
     }
@@ -440,10 +443,10 @@ impl Night<'_> {
             noted: Instant::now(),
             say: &mut *self.say,
         };
-        let ran = campaign::run(plan, &mut recorder, self.order.stop);
+        let ran = campaign::run(plan, Past::none(None), &mut recorder, self.order.stop);
         let folder = recorder.folder;
         let written = folder.finish(self.ending(ran.is_err()));
-        self.row.cases += ran.and_then(|summary| written.map(|()| summary))?.cases;
+        self.row.cases += ran.and_then(|summary| written.map(|_| summary))?.cases;
         Ok(())
     }
 
@@ -696,10 +699,6 @@ struct Recorder<'a> {
 }
 
 impl Sink for Recorder<'_> {
-    fn starting(&mut self, _repro: &Repro) -> Result<()> {
-        Ok(())
-    }
-
     fn record(&mut self, record: &TrialRecord) -> Result<()> {
         self.folder.record(record)?;
         self.tally.add(record.parsed_verdict()?, record.suspect);

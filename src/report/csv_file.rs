@@ -22,11 +22,17 @@ pub struct CsvFile {
 impl CsvFile {
     /// Creates the file with the header of `T`; it must not exist.
     pub fn create<T: Serialize + Default>(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(path)
-            .map_err(|e| cannot_write(path, &e))?;
+        Self::open::<T>(path, OpenOptions::new().create_new(true))
+    }
+
+    /// The same in place of an earlier file.
+    pub fn create_anew<T: Serialize + Default>(path: &Path) -> Result<Self> {
+        Self::open::<T>(path, OpenOptions::new().create(true).truncate(true))
+    }
+
+    fn open<T: Serialize + Default>(path: &Path, how: &mut OpenOptions) -> Result<Self> {
+        let file = how.write(true).open(path);
+        let file = file.map_err(|e| cannot_write(path, &e))?;
         let mut created = CsvFile {
             path: path.to_owned(),
             file,
@@ -34,6 +40,12 @@ impl CsvFile {
         };
         created.write(&header::<T>()?)?;
         Ok(created)
+    }
+
+    /// Has the disk keep all rows.
+    pub fn sync(&self) -> Result<()> {
+        let synced = self.file.sync_all();
+        synced.map_err(|e| cannot_write(&self.path, &e))
     }
 
     /// Appends one row. When the disk is full, the part of the row that was
@@ -57,15 +69,38 @@ impl CsvFile {
     }
 }
 
+/// What the names of files begin with that are not yet in their place.
+const UNFINISHED: &str = ".convfuzz-";
+
+/// Removes what a process that was killed left of a [`replace`] in `folder`.
+pub fn clean_up(folder: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(folder).map_err(|e| cannot_write(folder, &e))?;
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(UNFINISHED) {
+            let path = entry.path();
+            std::fs::remove_file(&path).map_err(|e| cannot_write(&path, &e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Has the disk keep the names of the files in `folder`.
+pub fn sync_folder(folder: &Path) -> Result<()> {
+    let synced = File::open(folder).and_then(|file| file.sync_all());
+    synced.map_err(|e| cannot_write(folder, &e))
+}
+
 /// Replaces `path` by `bytes` at once: readers see the old file or the new one.
 pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let write = || -> io::Result<()> {
         let mut file = tempfile::Builder::new()
-            .prefix(".convfuzz-")
+            .prefix(UNFINISHED)
             .permissions(permissions())
             .tempfile_in(folder)?;
         file.write_all(bytes)?;
+        // A name must not be on the disk before what it names.
+        file.as_file().sync_data()?;
         file.persist(path)?;
         Ok(())
     };
@@ -89,6 +124,13 @@ where
         bytes.extend(line(row, false)?);
     }
     Ok(bytes)
+}
+
+/// One row as text, without its header and line end.
+pub fn row_text<T: Serialize>(row: &T) -> Result<String> {
+    let text = String::from_utf8(line(row, false)?)
+        .map_err(|e| Error::internal("a row is not UTF-8").with_source(e))?;
+    Ok(text.trim_end_matches('\n').to_owned())
 }
 
 /// The column names of `T`, in order.
@@ -121,7 +163,9 @@ fn line<T: Serialize>(row: &T, with_header: bool) -> Result<Vec<u8>> {
 pub fn cannot_write(path: &Path, cause: &io::Error) -> Error {
     let mend = match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free some space",
+        io::ErrorKind::FileTooLarge => "raise the limit on the size of files (ulimit -f)",
         io::ErrorKind::AlreadyExists => "move it away",
+        io::ErrorKind::ReadOnlyFilesystem => "make it writable",
         _ => "check its permissions",
     };
     Error::output(format!(

@@ -13,6 +13,7 @@ use crate::record::TrialRecord;
 use crate::report::coverage::Coverage;
 use crate::report::csv_file::{self, CsvFile};
 use crate::report::environment::{Ending, Environment};
+use crate::report::journal;
 use crate::report::lock::Lock;
 use crate::report::matrix::Matrix;
 use crate::report::tally::{Tally, is_bad};
@@ -47,7 +48,49 @@ pub struct Folder {
     coverage: Coverage,
     matrix_written: Instant,
     tally: Tally,
-    _lock: Lock,
+    // Keep others out until the run has ended.
+    _locks: Vec<Lock>,
+}
+
+/// A run that has ended: others are kept out while this lives.
+#[derive(Debug)]
+pub struct Finished {
+    _locks: Vec<Lock>,
+}
+
+/// A place for a run, locked.
+#[derive(Debug)]
+pub struct Reserved {
+    path: PathBuf,
+    locks: Vec<Lock>,
+}
+
+impl Reserved {
+    /// `path`, or the first free place in it when a run is there. Everything above
+    /// is created.
+    pub fn free(path: &Path) -> Result<Self> {
+        let mut reserved = Self::exactly(path)?;
+        let place = free_place(path)?;
+        if place != path {
+            reserved.locks.push(Lock::take(&place)?);
+        }
+        reserved.path = place;
+        Ok(reserved)
+    }
+
+    /// `path`, whatever is there.
+    pub fn exactly(path: &Path) -> Result<Self> {
+        create_folder(path)?;
+        Ok(Reserved {
+            path: path.to_owned(),
+            locks: vec![Lock::take(path)?],
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// `<gpu>-<driver>-cudnn<version>` or `host-<cpu>`, in characters that are safe
@@ -71,20 +114,24 @@ impl Folder {
     /// Starts a run in `path`, or in `path/run-2`, `path/run-3`, … when earlier
     /// runs are there. Everything above is created; `path` is locked.
     pub fn create(path: &Path, environment: Environment) -> Result<Self> {
-        create_folder(path)?;
-        let lock = Lock::take(path)?;
-        let path = free_place(path)?;
+        Self::start(Reserved::free(path)?, environment)
+    }
+
+    /// Starts a run in a place that was found for it.
+    pub fn start(place: Reserved, environment: Environment) -> Result<Self> {
+        let Reserved { path, locks } = place;
         csv_file::replace(&path.join(ENVIRONMENT), &json(&environment)?)?;
         let mut folder = Folder {
-            trials: CsvFile::create::<TrialRecord>(&path.join(TRIALS))?,
-            failures: CsvFile::create::<TrialRecord>(&path.join(FAILURES))?,
+            // What is there is of the same run, and is made again.
+            trials: CsvFile::create_anew::<TrialRecord>(&path.join(TRIALS))?,
+            failures: CsvFile::create_anew::<TrialRecord>(&path.join(FAILURES))?,
             matrix: Matrix::default(),
             coverage: Coverage::default(),
             matrix_written: Instant::now(),
             tally: Tally::default(),
             path,
             environment,
-            _lock: lock,
+            _locks: locks,
         };
         folder.write_matrix()?;
         Ok(folder)
@@ -116,13 +163,20 @@ impl Folder {
         Ok(())
     }
 
-    /// Ends the run: the last matrix, and the end in the environment.
-    pub fn finish(mut self, ending: Ending) -> Result<()> {
+    /// Ends the run: the last matrix, and the end in the environment. All of it is
+    /// on the disk then.
+    pub fn finish(mut self, ending: Ending) -> Result<Finished> {
         self.write_matrix()?;
+        self.trials.sync()?;
+        self.failures.sync()?;
         self.environment.finished = Some(Timestamp::now());
         self.environment.ending = Some(ending);
         self.environment.tally = Some(self.tally);
-        csv_file::replace(&self.path.join(ENVIRONMENT), &json(&self.environment)?)
+        csv_file::replace(&self.path.join(ENVIRONMENT), &json(&self.environment)?)?;
+        csv_file::sync_folder(&self.path)?;
+        Ok(Finished {
+            _locks: self._locks,
+        })
     }
 
     fn write_matrix(&mut self) -> Result<()> {
@@ -147,7 +201,6 @@ fn create_folder(path: &Path) -> Result<()> {
 
 /// `path` itself when no run was there, else the first free numbered folder in it.
 fn free_place(path: &Path) -> Result<PathBuf> {
-    let holds_run = |p: &Path| FILES.iter().any(|name| p.join(name).exists());
     if !holds_run(path) {
         return Ok(path.to_owned());
     }
@@ -157,6 +210,12 @@ fn free_place(path: &Path) -> Result<PathBuf> {
         .ok_or_else(|| Error::output(format!("'{}' is full of runs", path.display())))?;
     create_folder(&free)?;
     Ok(free)
+}
+
+/// Whether anything of a run is in `path`.
+pub fn holds_run(path: &Path) -> bool {
+    let mut names = FILES.iter().chain([&journal::NAME]);
+    names.any(|name| path.join(name).exists())
 }
 
 fn json(environment: &Environment) -> Result<Vec<u8>> {

@@ -9,6 +9,7 @@ pub mod coverage;
 pub mod csv_file;
 pub mod environment;
 pub mod folder;
+pub mod journal;
 pub mod lock;
 pub mod matrix;
 pub mod read;

@@ -3,12 +3,14 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use flate2::read::MultiGzDecoder;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 use crate::record::{SCHEMA, TrialRecord};
+use crate::report::csv_file;
 use crate::report::environment::Environment;
 use crate::report::matrix::Row;
 
@@ -16,6 +18,25 @@ use crate::report::matrix::Row;
 /// without its line end was torn when the run was killed, and is left out.
 pub fn trials(path: &Path) -> Result<Vec<TrialRecord>> {
     rows(path, |record: &TrialRecord| record.schema)
+}
+
+/// The columns of `trials.csv`.
+static COLUMNS: LazyLock<csv::StringRecord> = LazyLock::new(|| {
+    csv_file::columns::<TrialRecord>()
+        .unwrap_or_default()
+        .into()
+});
+
+/// One row of `trials.csv`, as [`csv_file::row_text`] gives it.
+pub fn row(text: &str) -> Result<TrialRecord> {
+    let unlike = |e: csv::Error| Error::usage("a record is not of this version").with_source(e);
+    let mut reader = csv::ReaderBuilder::new()
+        .has_headers(false)
+        .from_reader(text.as_bytes());
+    let row = reader.records().next();
+    let row = row.ok_or_else(|| Error::usage("a record is empty"))?;
+    row.and_then(|row| row.deserialize(Some(&COLUMNS)))
+        .map_err(unlike)
 }
 
 /// The rows of a `matrix.csv`.
@@ -109,7 +130,6 @@ fn unreadable(path: &Path, error: csv::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::csv_file;
 
     fn record(case: i64) -> TrialRecord {
         TrialRecord {
@@ -140,6 +160,17 @@ mod tests {
         assert_eq!(back.reason, None);
         assert_eq!(back.detail, record(3).detail);
         assert_eq!(back.own_ms, Some(12.5));
+    }
+
+    #[test]
+    fn row_text_round_trips_by_itself() {
+        let text = csv_file::row_text(&record(3)).unwrap();
+        let back = row(&text).unwrap();
+        assert_eq!(csv_file::row_text(&back).unwrap(), text);
+        assert_eq!(back.detail, record(3).detail);
+        for bad in ["", "1,2", "x"] {
+            assert!(row(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(super) struct Types(DType, DType, Compute);
 
 impl Types {
     /// What networks use, plainest first: a reader thinks in fp32.
-    pub(super) const ALL: [Types; 7] = [
+    pub(super) const ALL: [Types; 15] = [
         Types(DType::Fp32, DType::Fp32, Compute::Fp32),
         Types(DType::Fp16, DType::Fp16, Compute::Fp32),
         Types(DType::Bf16, DType::Bf16, Compute::Fp32),
@@ -17,6 +17,14 @@ impl Types {
         Types(DType::Fp16, DType::Fp16, Compute::Fp16),
         Types(DType::Fp16, DType::Fp32, Compute::Fp32),
         Types(DType::Bf16, DType::Fp32, Compute::Fp32),
+        Types(DType::Fp8E4m3, DType::Fp32, Compute::Fp32),
+        Types(DType::Fp8E5m2, DType::Fp32, Compute::Fp32),
+        Types(DType::Fp8E4m3, DType::Fp16, Compute::Fp32),
+        Types(DType::Fp8E5m2, DType::Fp16, Compute::Fp32),
+        Types(DType::Fp8E4m3, DType::Bf16, Compute::Fp32),
+        Types(DType::Fp8E5m2, DType::Bf16, Compute::Fp32),
+        Types(DType::Fp8E4m3, DType::Fp8E4m3, Compute::Fp32),
+        Types(DType::Fp8E5m2, DType::Fp8E5m2, Compute::Fp32),
     ];
 
     /// Gives `problem` these types.

@@ -14,7 +14,6 @@ use crate::report::csv_file;
 pub mod amp_conv3d;
 pub mod batch_norm;
 pub mod chart;
-pub mod means;
 pub mod page;
 pub mod reproducibility;
 pub mod statistics;

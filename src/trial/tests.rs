@@ -47,6 +47,35 @@ fn run_case_records_every_candidate_once() {
 }
 
 #[test]
+fn run_case_known_record_stands_in_the_place_of_its_trial() {
+    let line = "fwd c=8 k=8 in=9x9 ker=3x3 pad=1x1 type=fp16 fill=normal:1";
+    let all = records(line, None);
+    let place = all.iter().position(|r| r.verdict == "passed").unwrap() + 1;
+    let stand_in = |candidate: &str| TrialRecord {
+        candidate: candidate.to_owned(),
+        verdict: "crashed".to_owned(),
+        ..TrialRecord::default()
+    };
+    let options = TrialOptions {
+        // One that is refused and one that nobody lists say nothing.
+        known: vec![
+            stand_in(&all[place].candidate),
+            stand_in("host:gemm_tf32"),
+            stand_in("host:none"),
+        ],
+        ..TrialOptions::default()
+    };
+    let again = records_with(line, None, &options);
+    let names = |records: &[TrialRecord]| -> Vec<String> {
+        records.iter().map(|r| r.candidate.clone()).collect()
+    };
+    assert_eq!(names(&again), names(&all));
+    assert_eq!(again[place], options.known[0]);
+    let crashed = again.iter().filter(|r| r.verdict == "crashed");
+    assert_eq!(crashed.count(), 1);
+}
+
+#[test]
 fn run_case_planted_fault_fails_its_carrier_alone() {
     let line = "fwd c=8 k=8 in=9x9 ker=3x3 pad=1x1 fill=ints:1";
     for record in records(line, Some("tap_dropped")) {

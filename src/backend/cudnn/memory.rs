@@ -122,6 +122,7 @@ impl Buffer {
     pub fn poison(&self, dtype: DType, poison: Poison) -> Called {
         let start = self.start.get();
         match dtype.size() {
+            1 => self.fill(poison.bits(dtype) as u8),
             2 => {
                 let word = poison.bits(dtype) as u16;
                 self.allocation.fill_16(start, word, self.len / 2)
@@ -173,8 +174,8 @@ pub fn difference(
 }
 
 /// What redzones hold: NaN as fp16, bf16, fp32 and fp64 alike (the 16-bit words
-/// are 0xFFF1 to 0xFFFF), so that reading them and using what was read shows in
-/// the result; and changing from word to word, so that a redzone copied onto
+/// are 0xFFF1 to 0xFFFF; every second byte is NaN as FP8), so that reading them and
+/// using what was read shows in the result; and changing from word to word, so that a redzone copied onto
 /// itself with an offset shows too.
 fn pattern() -> &'static [u8] {
     static PATTERN: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -199,10 +200,14 @@ impl Poison {
     /// The bits of an element.
     pub fn bits(self, dtype: DType) -> u64 {
         match (self, dtype) {
+            (Poison::Nan, DType::Fp8E4m3) => 0xFF,
+            (Poison::Nan, DType::Fp8E5m2) => 0xFE,
             (Poison::Nan, DType::Fp16) => 0xFEDB,
             (Poison::Nan, DType::Bf16) => 0xFFDB,
             (Poison::Nan, DType::Fp32) => 0xFFFA_DBAD,
             (Poison::Nan, DType::Fp64) => 0xFFFA_DBAD_FFFA_DBAD,
+            (Poison::Finite, DType::Fp8E4m3) => 0x7B,
+            (Poison::Finite, DType::Fp8E5m2) => 0x7A,
             (Poison::Finite, DType::Fp16) => 0x7A5B,
             (Poison::Finite, DType::Bf16) => 0x7A5B,
             (Poison::Finite, DType::Fp32) => 0x7A5B_C5A7,
@@ -222,7 +227,9 @@ mod tests {
     fn poison_is_nan_or_finite_in_every_type() {
         for dtype in DType::ALL {
             assert!(dtype.from_bits(Poison::Nan.bits(dtype)).is_nan());
-            assert!(dtype.from_bits(Poison::Finite.bits(dtype)) > 1e4);
+            let large = 0.5 * dtype.format().max_finite();
+            let least = large.min(1e4);
+            assert!(dtype.from_bits(Poison::Finite.bits(dtype)) > least);
             assert!(dtype.from_bits(Poison::Finite.bits(dtype)).is_finite());
             let fill = [WORKSPACE_POISON; 8];
             assert!(
@@ -245,12 +252,19 @@ mod tests {
     fn pattern_is_nan_in_every_type_at_every_element() {
         let pattern = pattern();
         assert_eq!(pattern.len(), REDZONE);
-        for dtype in DType::ALL {
+        for dtype in DType::USUAL {
             for element in pattern.chunks(dtype.size()) {
                 let mut bits = [0; 8];
                 bits[..element.len()].copy_from_slice(element);
                 assert!(dtype.from_bits(u64::from_le_bytes(bits)).is_nan());
             }
+        }
+        for dtype in [DType::Fp8E4m3, DType::Fp8E5m2] {
+            let odd = pattern.iter().skip(1).step_by(2);
+            assert!(
+                odd.clone()
+                    .all(|&byte| dtype.from_bits(byte.into()).is_nan())
+            );
         }
     }
 

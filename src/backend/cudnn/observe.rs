@@ -87,9 +87,10 @@ struct Operand {
 /// promised ([`super::graph`]), which the legacy API's tensor cores ask for too.
 const MOVED: [usize; 3] = [16, 48, 80];
 
-/// The repeats that say something about a candidate, `count` of them in turn,
-/// `seed` says from which on: a case has few, its many fills have all. A
-/// workspace or old contents that are not there cannot be varied.
+/// The repeats that say something about a candidate: where it has a workspace,
+/// both other contents of that; and `count` more in turn, `seed` says from which
+/// on: a case has few, its many fills have all. Old contents of the result that
+/// are read cannot be varied. None at all for a `count` of 0.
 pub fn repeats(
     count: u32,
     seed: u64,
@@ -97,17 +98,17 @@ pub fn repeats(
     beta: f64,
     extra: &[Repeat],
 ) -> Vec<Repeat> {
-    let with_workspace = [Repeat::WorkspaceZero, Repeat::WorkspaceLeftover];
+    let filled = [Repeat::WorkspaceZero, Repeat::WorkspaceLeftover];
+    let filled = filled.into_iter().filter(|_| workspace > 0 && count > 0);
     let kinds: Vec<Repeat> = (beta == 0.0)
         .then_some(Repeat::OutputPoison)
         .into_iter()
-        .chain(with_workspace.into_iter().filter(|_| workspace > 0))
         .chain(extra.iter().copied())
         .chain([Repeat::Moved, Repeat::Same])
         .collect();
     let first = (seed % kinds.len() as u64) as usize;
     let turns = kinds.into_iter().cycle().skip(first);
-    turns.take(count as usize).collect()
+    filled.chain(turns.take(count as usize)).collect()
 }
 
 impl Bench {
@@ -447,17 +448,13 @@ mod tests {
         use Repeat::*;
         assert_eq!(repeats(0, 0, 8, 0.0, &[]), []);
         assert_eq!(repeats(3, 0, 0, 1.0, &[]), [Moved, Same, Moved]);
-        let all = [
-            OutputPoison,
-            WorkspaceZero,
-            WorkspaceLeftover,
-            PlanFromJson,
-            Moved,
-            Same,
-        ];
-        assert_eq!(repeats(6, 0, 8, 0.0, &[PlanFromJson]), all);
-        for (seed, first) in (12..).zip(all) {
-            assert_eq!(repeats(1, seed, 8, 0.0, &[PlanFromJson]), [first]);
+        let turns = [OutputPoison, PlanFromJson, Moved, Same];
+        assert_eq!(repeats(4, 0, 0, 0.0, &[PlanFromJson]), turns);
+        for (seed, turn) in (12..).zip(turns) {
+            assert_eq!(
+                repeats(1, seed, 8, 0.0, &[PlanFromJson]),
+                [WorkspaceZero, WorkspaceLeftover, turn]
+            );
         }
     }
 }

@@ -40,6 +40,7 @@ fn planes(dims: &[usize]) -> [usize; 3] {
 /// Swaps rows and columns of `outer` matrices of `rows` × `columns` elements.
 fn transpose(bytes: &[u8], outer: usize, rows: usize, columns: usize, size: usize) -> Vec<u8> {
     match size {
+        1 => transpose_of::<1>(bytes, outer, rows, columns),
         2 => transpose_of::<2>(bytes, outer, rows, columns),
         4 => transpose_of::<4>(bytes, outer, rows, columns),
         _ => transpose_of::<8>(bytes, outer, rows, columns),

@@ -52,7 +52,7 @@ enum Act {
     /// The plan was accepted and does not run.
     ExecutionFailure,
     /// The process does not survive, or does not end.
-    Process(fn()),
+    Process(fn(&ConvProblem)),
 }
 
 /// The matrix product that carries every fault.
@@ -384,31 +384,43 @@ pub static FAULTS: &[Fault] = &[
         "exit",
         "one problem in 20 ends the process with code 7",
         one_in_20,
-        Act::Process(process::exit)
+        Act::Process(|_| process::exit())
     ),
     fault!(
         "abort",
         "one problem in 20 aborts the process",
         one_in_20,
-        Act::Process(process::abort)
+        Act::Process(|_| process::abort())
     ),
     fault!(
         "segfault",
         "one problem in 20 ends the process by SIGSEGV",
         one_in_20,
-        Act::Process(process::segfault)
+        Act::Process(|_| process::segfault())
     ),
     fault!(
         "hang",
         "one problem in 20 never ends",
         one_in_20,
-        Act::Process(process::hang)
+        Act::Process(|_| process::hang())
     ),
     fault!(
         "allocate",
-        "one problem in 20 allocates until refused, 64 GiB at most",
+        "one problem in 20 takes memory without end",
         one_in_20,
-        Act::Process(process::allocate)
+        Act::Process(|_| process::allocate())
+    ),
+    fault!(
+        "dies",
+        "one problem in 20 ends the process: by exit, abort or SIGSEGV",
+        one_in_20,
+        Act::Process(|p| process::die(hash(p) >> 40))
+    ),
+    fault!(
+        "deadly",
+        "every problem aborts the process",
+        any,
+        Act::Process(|_| process::abort())
     ),
 ];
 
@@ -435,9 +447,9 @@ impl Fault {
     }
 
     /// What happens before anything is computed.
-    pub fn before(&self) {
+    pub fn before(&self, problem: &ConvProblem) {
         if let Act::Process(act) = self.act {
-            act();
+            act(problem);
         }
     }
 
@@ -588,14 +600,15 @@ fn conv3d_8x8(p: &ConvProblem) -> bool {
 }
 
 fn one_in_20(p: &ConvProblem) -> bool {
-    // FNV-1a (Fowler, Noll, Vo) of the problem's line.
-    let hash = p
-        .to_string()
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
-            (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-        });
-    (hash >> 32).is_multiple_of(20)
+    (hash(p) >> 32).is_multiple_of(20)
+}
+
+/// FNV-1a (Fowler, Noll, Vo) of the problem's line.
+fn hash(p: &ConvProblem) -> u64 {
+    let line = p.to_string();
+    line.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 // Patches: r = channel · inner + tap.
@@ -749,8 +762,8 @@ fn alternate_order(site: &Site<'_>, _: usize, sum: f64, row: &Prepared, patch: &
     let reversed = |p: &Prepared| p.values().iter().rev().copied().collect::<Vec<f64>>();
     let accumulator = match site.inputs.problem.compute.dtype() {
         DType::Fp64 => Accumulator::Fp64,
-        DType::Fp32 | DType::Bf16 => Accumulator::Fp32,
         DType::Fp16 => Accumulator::Fp16,
+        _ => Accumulator::Fp32,
     };
     let order = Sum::Sequential(accumulator);
     order.of(

@@ -253,7 +253,7 @@ impl Backend for HostBackend {
         };
         let fault = planted.filter(|f| f.triggers(&inputs.problem));
         if let Some(fault) = fault {
-            fault.before();
+            fault.before(&inputs.problem);
             if fault.fails_execution() {
                 return Ok(Outcome::ExecutionFailed {
                     status: "HOST_EXECUTION_FAILED".to_owned(),

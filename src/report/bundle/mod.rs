@@ -148,6 +148,7 @@ fn tensor_file(tensor: &Tensor) -> io::Result<Vec<u8>> {
     let descr = match tensor.dtype() {
         DType::Fp16 => "<f2",
         DType::Bf16 => "<u2",
+        DType::Fp8E4m3 | DType::Fp8E5m2 => "|u1",
         DType::Fp32 => "<f4",
         DType::Fp64 => "<f8",
     };

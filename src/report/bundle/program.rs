@@ -53,6 +53,7 @@ pub(super) fn values(bundle: &Bundle<'_>) -> Value {
         has_prior => bundle.inputs.prior.is_some(),
         arrays => arrays(bundle),
         compute => data_type(problem.compute.dtype()),
+        fp8 => [problem.x_type, problem.w_type, problem.y_type].iter().any(|t| t.is_fp8()),
         scalar_type => if problem.compute == Compute::Fp64 { "double" } else { "float" },
         alpha => literal(problem.alpha.0),
         beta => literal(problem.beta.0),
@@ -172,6 +173,8 @@ fn data_type(dtype: DType) -> &'static str {
     match dtype {
         DType::Fp16 => "CUDNN_DATA_HALF",
         DType::Bf16 => "CUDNN_DATA_BFLOAT16",
+        DType::Fp8E4m3 => "CUDNN_DATA_FP8_E4M3",
+        DType::Fp8E5m2 => "CUDNN_DATA_FP8_E5M2",
         DType::Fp32 => "CUDNN_DATA_FLOAT",
         DType::Fp64 => "CUDNN_DATA_DOUBLE",
     }
@@ -240,6 +243,7 @@ fn tensor_array(file: &str, name: &str, tensor: &Tensor) -> Value {
         .map(|i| format!("{:#x}", tensor.bits(i)))
         .collect();
     let element = match tensor.dtype().size() {
+        1 => "uint8_t",
         2 => "uint16_t",
         4 => "uint32_t",
         _ => "uint64_t",

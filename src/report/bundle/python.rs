@@ -112,5 +112,7 @@ fn data_type(dtype: DType) -> i32 {
         DType::Fp64 => 1,
         DType::Fp16 => 2,
         DType::Bf16 => 9,
+        DType::Fp8E4m3 => 12,
+        DType::Fp8E5m2 => 13,
     }
 }

@@ -5,13 +5,13 @@ use serde::Serialize;
 
 use super::reported::{COMPARISONS, EXCEPTION, Reported, Scale};
 use crate::backend::host::{HostBackend, HostOptions, carrier};
+use crate::campaign::means::{Baseline, Measured};
 use crate::candidate::{Candidate, Repro};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::fill::{Fill, FillKind, Inputs};
 use crate::problem::{ConvProblem, Role};
 use crate::study::SCHEMA;
-use crate::study::means::{Baseline, Measured};
 use crate::tensor::Tensor;
 use crate::trial::{self, Event, TrialOptions};
 
@@ -87,7 +87,7 @@ impl Case {
                 verdict = record.verdict;
             }
         })?;
-        let means = measured.means(&via.to_string());
+        let means = measured.of(&via.to_string());
         Ok(Way {
             schema: SCHEMA,
             way,

@@ -196,7 +196,7 @@ impl Data {
             hypotheses => self.hypotheses.iter().map(shown).collect::<Vec<_>>(),
             ways => Value::from(Serde(&self.ways)),
             wrong => Value::from(Serde(wrong)),
-            same_operands => o1.iter().all(|o| o.same_operands),
+            other_operands => o1.iter().map(|o| o.other_operands).fold(0.0, f64::max) * 100.0,
             o2_o1 => o1.iter().map(|o| o.from_o2).fold(0.0, f64::max),
             least_from_o0 => o1.iter().filter_map(|o| o.least_from_o0).min_by(f64::total_cmp),
             half_values => o1.iter().map(|o| o.half_values).fold(0.0, f64::max) * 100.0,

@@ -2,8 +2,10 @@
 
 use serde::Serialize;
 
-use super::bench::{Bench, Case, OFFSETS, beyond_half, half_errors, measured_errors, variants};
-use crate::batch_norm::{Bounds, Output, Problem};
+use super::bench::{
+    Bench, Case, OFFSETS, Trial, beyond_half, half_errors, measured_errors, variants,
+};
+use crate::batch_norm::{Algorithm, Bounds, Output, Problem};
 use crate::dtype::{DType, FP16};
 use crate::error::Result;
 use crate::fill::stream::Stream;
@@ -77,7 +79,9 @@ pub struct UpcastRow {
     pub fp16_excess: f64,
     /// Largest error of the cast data's y.
     pub fp32_error: f64,
-    /// Largest proven bound of either before its output is rounded.
+    /// Largest proven bound of either before its output is rounded, for the
+    /// narrowest algorithm that explains the statistics; infinite where E[x²] −
+    /// E[x]² may lose the variance altogether.
     pub bound: f64,
     /// Largest half ulp of y in fp16: what the type of the output costs.
     pub output_rounding: f64,
@@ -189,7 +193,7 @@ pub fn statistics(bench: &mut Bench, host: bool) -> Result<Vec<StatisticRow>> {
     Ok(rows)
 }
 
-fn statistic_row(case: &Case, offset: f64, trial: &super::bench::Trial) -> Option<StatisticRow> {
+fn statistic_row(case: &Case, offset: f64, trial: &Trial) -> Option<StatisticRow> {
     let errors = measured_errors(case, &trial.outputs)?;
     let half = half_errors(case);
     let [two_pass, welford, squares] = trial.judgement.algorithms;
@@ -231,6 +235,7 @@ pub fn upcast(bench: &mut Bench) -> Result<Vec<UpcastRow>> {
             let pair = Pair {
                 cases: [&half, &cast],
                 y: [a.outputs.get(Output::Y), b.outputs.get(Output::Y)],
+                algorithms: [&a, &b].map(explaining),
             };
             let saved = [Output::SavedMean, Output::SavedInverse];
             let same = saved.map(|output| same_bits(a.outputs.get(output), b.outputs.get(output)));
@@ -257,6 +262,15 @@ fn same_bits(a: Option<&Tensor>, b: Option<&Tensor>) -> f64 {
 struct Pair<'a> {
     cases: [&'a Case; 2],
     y: [Option<&'a Tensor>; 2],
+    algorithms: [Option<Algorithm>; 2],
+}
+
+/// The algorithm that may be off the least and yet explains a trial's statistics.
+fn explaining(trial: &Trial) -> Option<Algorithm> {
+    let pairs = Algorithm::ALL.into_iter().zip(trial.judgement.algorithms);
+    let explains = |ratio: Option<f64>| ratio.is_some_and(|ratio| ratio <= 1.0);
+    let mut found = pairs.filter(|(_, ratio)| explains(*ratio));
+    found.next().map(|(algorithm, _)| algorithm)
 }
 
 impl Pair<'_> {
@@ -264,9 +278,12 @@ impl Pair<'_> {
         let [Some(half), Some(cast)] = self.y else {
             return None;
         };
-        let bounds = self
-            .cases
-            .map(|case| Bounds::new(&case.inputs, &case.reference, None));
+        let [first, second] = self.algorithms;
+        let bounds = |at: usize, algorithm| {
+            let case = self.cases[at];
+            Bounds::new(&case.inputs, &case.reference, algorithm)
+        };
+        let bounds = [bounds(0, first), bounds(1, second)];
         let mut row = UpcastRow {
             schema: SCHEMA,
             offset,
@@ -309,9 +326,9 @@ pub fn overflow(bench: &mut Bench, seed: u64) -> Result<Vec<OverflowRow>> {
             ..bench.problem(dtype)
         };
         let (half, wide) = (shape(DType::Fp16), shape(DType::Fp32));
-        let draws = bench.draws(&half);
+        let rounded: Vec<f64> = bench.draws(&half).iter().map(|&x| FP16.round(x)).collect();
         let prepared = |bench: &Bench, problem: &Problem| {
-            let mut case = bench.case(problem, &draws);
+            let mut case = bench.case(problem, &rounded);
             for group in 0..problem.groups() {
                 case.inputs.scale.set(group, scale);
                 case.inputs.bias.set(group, 0.0);

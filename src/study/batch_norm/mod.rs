@@ -94,10 +94,7 @@ fn verdict(claims: &[Claim], bench: &Bench) -> String {
     let all = ["holds", "holds in part", "does not hold", "not measured"];
     let parts: Vec<String> = all.into_iter().filter_map(part).collect();
     let trials = match bench.failures.len() {
-        0 => format!(
-            "All {} trials are right within the bound of fp32 sums.",
-            bench.trials
-        ),
+        0 => format!("None of {} trials is wrong.", bench.trials),
         failed => format!("{failed} of {} trials are wrong.", bench.trials),
     };
     format!("{trials} Of {} claims: {}.", claims.len(), parts.join("; "))

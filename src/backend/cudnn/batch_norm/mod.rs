@@ -3,29 +3,30 @@
 
 use std::time::{Duration, Instant};
 
-use cudarc::driver::sys::CUdeviceptr;
-
 use super::CudnnOptions;
 use super::driver::Called;
-use super::memory::{Buffer, Poison, WORKSPACE_POISON, difference};
+use super::memory::{Buffer, Poison, WORKSPACE_POISON};
 use super::observe::shortage;
-use super::pack::{from_layout, to_layout};
+use super::pack::from_layout;
 use super::session::Session;
-use super::status::Failure;
+use super::status::{Failure, Meaning};
 use crate::backend::batch_norm::{BatchNorm, Candidate};
 use crate::backend::{Combination, RunOptions};
 use crate::batch_norm::outcome::Deviation;
 use crate::batch_norm::{Inputs, Mode, Observation, Outcome, Output, Outputs, Pass, Problem};
 use crate::error::{Error, Result};
-use crate::outcome::{MemoryFault, MemoryFaultKind, Repeat};
-use crate::problem::Layout;
+use crate::outcome::{MemoryFault, Repeat};
 use crate::tensor::Tensor;
 
 mod calls;
+mod device;
+mod functions;
 #[cfg(test)]
 mod gpu_tests;
 
-use calls::{Addresses, Described, Functions};
+use calls::{Addresses, Described};
+use device::Device;
+use functions::Functions;
 
 /// cuDNN's batch normalisation on one GPU. Belongs to the thread that opened it.
 pub struct CudnnBatchNorm {
@@ -46,8 +47,11 @@ impl CudnnBatchNorm {
 
 /// Why a run ended before there was anything to observe.
 enum Stop {
-    /// The library declines, or fails, while it is asked.
+    /// The library declines, or fails, while it is asked: also by the call that
+    /// launches, since no other says what it supports.
     Asked(Failure),
+    /// We cannot give it what it asks for.
+    Declined(String),
     /// Memory.
     Allocated(Failure),
     /// The library or its kernels failed.
@@ -85,6 +89,7 @@ impl BatchNorm for CudnnBatchNorm {
         match self.observe(inputs, candidate, options) {
             Ok(observation) => Ok(Outcome::Ran(Box::new(observation))),
             Err(Stop::Asked(failure)) => Ok(self.ended(failure, true)),
+            Err(Stop::Declined(why)) => Ok(Outcome::NotSupported(why)),
             Err(Stop::Launched(failure)) => Ok(self.ended(failure, false)),
             Err(Stop::Allocated(failure)) => shortage(&self.session, failure).map(converted),
             Err(Stop::Harness(error)) => Err(error),
@@ -118,10 +123,10 @@ impl CudnnBatchNorm {
         let described =
             Described::new(&self.session, &self.functions, &inputs.problem).map_err(Stop::Asked)?;
         let layout = described.parameter_layout.ok_or_else(|| {
-            Stop::Harness(Error::internal(format!(
-                "cuDNN derives parameters of another shape or type than documented for {}",
-                inputs.problem
-            )))
+            Stop::Declined(
+                "cuDNN derives parameters of another shape, type or layout than documented"
+                    .to_owned(),
+            )
         })?;
         let memory = self
             .memory(&described, inputs, candidate)
@@ -152,217 +157,6 @@ impl CudnnBatchNorm {
             (Candidate::Extended, _) => described.backward_memory(&self.session, &self.functions),
             _ => Ok((0, 0)),
         }
-    }
-}
-
-/// Tensors of a pass on the device.
-struct Device {
-    slots: Vec<Slot>,
-    workspace: Buffer,
-    reserve: Buffer,
-}
-
-/// One tensor.
-struct Slot {
-    name: &'static str,
-    buffer: Buffer,
-    /// Which output it is, if one.
-    output: Option<Output>,
-    /// What it holds before a run; poison when absent.
-    before: Option<Vec<u8>>,
-    layout: Layout,
-}
-
-/// Collects the tensors of a pass.
-struct Builder<'a> {
-    session: &'a Session,
-    problem: &'a Problem,
-    parameter_layout: Layout,
-    slots: Vec<Slot>,
-}
-
-impl Builder<'_> {
-    fn layout(&self, image: bool) -> Layout {
-        match image {
-            true => self.problem.layout,
-            false => self.parameter_layout,
-        }
-    }
-
-    /// A tensor that is only read.
-    fn input(&mut self, name: &'static str, tensor: &Tensor, image: bool) -> Called {
-        let packed = to_layout(tensor, self.layout(image));
-        self.push(name, packed.len(), None, Some(packed), image)
-    }
-
-    /// A tensor that is only written.
-    fn result(&mut self, output: Output) -> Called {
-        let elements: usize = self.problem.output_dims(output).iter().product();
-        let bytes = elements * self.problem.output_type(output).size();
-        self.push(output.name(), bytes, Some(output), None, output.is_image())
-    }
-
-    /// A tensor that is read and written.
-    fn updated(&mut self, output: Output, before: &Tensor) -> Called {
-        let packed = to_layout(before, self.layout(false));
-        self.push(
-            output.name(),
-            packed.len(),
-            Some(output),
-            Some(packed),
-            false,
-        )
-    }
-
-    fn push(
-        &mut self,
-        name: &'static str,
-        bytes: usize,
-        output: Option<Output>,
-        before: Option<Vec<u8>>,
-        image: bool,
-    ) -> Called {
-        let buffer = Buffer::new(self.session.driver(), name, bytes)?;
-        if let Some(before) = &before {
-            buffer.upload(before)?;
-        }
-        self.slots.push(Slot {
-            name,
-            buffer,
-            output,
-            before,
-            layout: self.layout(image),
-        });
-        Ok(())
-    }
-
-    fn fill(&mut self, inputs: &Inputs) -> Called {
-        self.input("x", &inputs.x, true)?;
-        self.input("scale", &inputs.scale, false)?;
-        self.input("bias", &inputs.bias, false)?;
-        if let Some(dy) = &inputs.dy {
-            self.input("dy", dy, true)?;
-        }
-        if let Some([mean, inverse]) = &inputs.saved {
-            self.input("saved_mean", mean, false)?;
-            self.input("saved_inverse", inverse, false)?;
-        }
-        if self.problem.pass == Pass::Infer {
-            self.input("running_mean", &inputs.running_mean, false)?;
-            self.input("running_variance", &inputs.running_variance, false)?;
-        }
-        for output in self.problem.outputs() {
-            match output {
-                Output::RunningMean => self.updated(output, &inputs.running_mean)?,
-                Output::RunningVariance => self.updated(output, &inputs.running_variance)?,
-                _ => self.result(output)?,
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Device {
-    fn new(
-        session: &Session,
-        inputs: &Inputs,
-        parameter_layout: Layout,
-        (workspace, reserve): (usize, usize),
-    ) -> Called<Device> {
-        let mut builder = Builder {
-            session,
-            problem: &inputs.problem,
-            parameter_layout,
-            slots: Vec::new(),
-        };
-        builder.fill(inputs)?;
-        Ok(Device {
-            slots: builder.slots,
-            workspace: Buffer::new(session.driver(), "workspace", workspace)?,
-            reserve: Buffer::new(session.driver(), "reserve", reserve)?,
-        })
-    }
-
-    fn address(&self, name: &str) -> CUdeviceptr {
-        let found = self.slots.iter().find(|slot| slot.name == name);
-        found.map_or(0, |slot| slot.buffer.address())
-    }
-
-    fn addresses(&self) -> Addresses {
-        let space = |buffer: &Buffer| match buffer.bytes() {
-            0 => (0, 0),
-            bytes => (buffer.address(), bytes),
-        };
-        Addresses {
-            x: self.address("x"),
-            y: self.address("y"),
-            scale: self.address("scale"),
-            bias: self.address("bias"),
-            running_mean: self.address("running_mean"),
-            running_variance: self.address("running_variance"),
-            saved_mean: self.address("saved_mean"),
-            saved_inverse: self.address("saved_inverse"),
-            dy: self.address("dy"),
-            dx: self.address("dx"),
-            dscale: self.address("dscale"),
-            dbias: self.address("dbias"),
-            workspace: space(&self.workspace),
-            reserve: space(&self.reserve),
-        }
-    }
-
-    /// Poisons or restores what a run may write.
-    fn reset(&self, problem: &Problem, repeat: Option<Repeat>) -> Called {
-        let poison = match repeat {
-            Some(Repeat::OutputPoison) => Poison::Finite,
-            _ => Poison::Nan,
-        };
-        for slot in &self.slots {
-            match (slot.output, &slot.before) {
-                (Some(_), Some(before)) => slot.buffer.upload(before)?,
-                (Some(output), None) => slot.buffer.poison(problem.output_type(output), poison)?,
-                (None, _) => {}
-            }
-        }
-        match repeat {
-            Some(Repeat::WorkspaceLeftover) => Ok(()),
-            Some(Repeat::WorkspaceZero) => self.workspace.fill(0),
-            _ => self.workspace.fill(WORKSPACE_POISON),
-        }
-    }
-
-    /// Damage done anywhere, mended for the next run.
-    fn damage(&self) -> Called<Vec<MemoryFault>> {
-        let mut faults = Vec::new();
-        for slot in &self.slots {
-            faults.extend(slot.damage()?);
-        }
-        for buffer in [&self.workspace, &self.reserve] {
-            let found = buffer.damage()?;
-            if !found.is_empty() {
-                buffer.guard()?;
-            }
-            faults.extend(found);
-        }
-        Ok(faults)
-    }
-}
-
-impl Slot {
-    fn damage(&self) -> Called<Vec<MemoryFault>> {
-        let mut faults = self.buffer.damage()?;
-        if let (None, Some(before)) = (self.output, &self.before) {
-            let found = self.buffer.download()?;
-            let kind = MemoryFaultKind::InputChanged;
-            faults.extend(difference(&found, before, self.name, kind, 0));
-        }
-        if !faults.is_empty() {
-            self.buffer.guard()?;
-            if let (None, Some(before)) = (self.output, &self.before) {
-                self.buffer.upload(before)?;
-            }
-        }
-        Ok(faults)
     }
 }
 
@@ -416,10 +210,11 @@ impl Trial<'_> {
             return Ok(false);
         }
         let owner = self.owner;
-        owner
-            .functions
-            .overflowed(&owner.session)
-            .map_err(Stop::Launched)
+        match owner.functions.overflowed(&owner.session) {
+            // A library that does not answer has reported nothing.
+            Err(failure) if failure.meaning != Meaning::Failed => Ok(false),
+            found => found.map_err(Stop::Launched),
+        }
     }
 
     /// A backward pass finds in the reserve space what a training pass left.
@@ -455,7 +250,8 @@ impl Trial<'_> {
         let launched = self
             .described
             .train_extended(&owner.session, &owner.functions, &to);
-        launched.and_then(|()| self.wait()).map_err(Stop::Launched)
+        launched.map_err(Stop::Asked)?;
+        self.wait().map_err(Stop::Launched)
     }
 
     /// One launch with everything around it.
@@ -469,7 +265,7 @@ impl Trial<'_> {
             .map_err(|f| self.machine(f))?;
         self.wait().map_err(|f| self.machine(f))?;
         let start = Instant::now();
-        self.launch().map_err(Stop::Launched)?;
+        self.launch().map_err(Stop::Asked)?;
         self.wait().map_err(Stop::Launched)?;
         let spent = start.elapsed();
         let memory = self.device.damage().map_err(|f| self.machine(f))?;

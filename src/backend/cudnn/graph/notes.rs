@@ -147,7 +147,11 @@ impl Declared<'_> {
 
     /// Double-precision tensor cores round every step like scalar units.
     fn units(&self, problem: &ConvProblem) -> Units {
-        if self.has(TENSOR_CORE) && problem.compute != Compute::Fp64 {
+        let operands = problem.direction.operands();
+        if operands.iter().any(|&role| problem.dtype(role).is_fp8()) {
+            // No note tells FP8 steps from a conversion to fp16 before them.
+            Units::TensorCore(Generation::Fp8)
+        } else if self.has(TENSOR_CORE) && problem.compute != Compute::Fp64 {
             Units::TensorCore(self.generation)
         } else {
             Units::Simt
@@ -185,6 +189,19 @@ mod tests {
             assert_eq!(plain.units, Units::Simt);
             assert_eq!(plain.accumulator, accumulator);
             assert_eq!(plain.partials, accumulator);
+        }
+    }
+
+    /// FP8 products may be summed in 14 bits, which no note says.
+    #[test]
+    fn arithmetic_fp8_operands_are_judged_by_the_fp8_model() {
+        for notes in [&[][..], &[TENSOR_CORE]] {
+            let fp8 = arithmetic(
+                "fwd c=4 k=4 in=8x8 ker=3x3 type=fp8_e4m3,fp8_e4m3,fp32",
+                notes,
+            );
+            assert_eq!(fp8.units, Units::TensorCore(Generation::Fp8));
+            assert_eq!(fp8.operands, OperandRounding::None);
         }
     }
 

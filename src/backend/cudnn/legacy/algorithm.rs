@@ -267,7 +267,9 @@ fn units(
         DType::Fp16 => true,
         DType::Bf16 => machine.capability >= (8, 0),
         DType::Fp32 => fp32_operands(problem, math, machine, cores) != OperandRounding::None,
-        DType::Fp64 => false,
+        // The legacy API has no FP8 convolutions; were there one, scalar units
+        // would be the narrower bound.
+        DType::Fp64 | DType::Fp8E4m3 | DType::Fp8E5m2 => false,
     };
     match cores {
         Some(generation) if operand_types(problem).into_iter().all(usable) => {

@@ -493,6 +493,8 @@ pub fn data_type(dtype: DType) -> c_int {
         DType::Fp16 => cudnnDataType_t::CUDNN_DATA_HALF,
         DType::Bf16 => cudnnDataType_t::CUDNN_DATA_BFLOAT16,
         DType::Fp32 => cudnnDataType_t::CUDNN_DATA_FLOAT,
+        DType::Fp8E4m3 => cudnnDataType_t::CUDNN_DATA_FP8_E4M3,
+        DType::Fp8E5m2 => cudnnDataType_t::CUDNN_DATA_FP8_E5M2,
         DType::Fp64 => cudnnDataType_t::CUDNN_DATA_DOUBLE,
     };
     value as c_int

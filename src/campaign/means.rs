@@ -1,6 +1,8 @@
 //! Mean errors of whole results: what users quote when they compare
 //! precisions, `mean |y16 − y32|`. Never a verdict.
 
+use serde::{Deserialize, Serialize};
+
 use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::dtype::DType;
@@ -9,6 +11,7 @@ use crate::fill::{Fill, Inputs};
 use crate::oracle::{self, Class, Sample};
 use crate::outcome::Outcome;
 use crate::problem::ConvProblem;
+use crate::record::measured;
 use crate::tensor::Tensor;
 
 /// Above this many multiply-adds, a mean is taken over a sample: below, the
@@ -98,11 +101,28 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
+/// Mean errors of one candidate's result.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Means {
+    /// Text form of the candidate.
+    pub candidate: String,
+    /// What the means are over, in words.
+    pub basis: String,
+    /// One per reference.
+    pub values: Vec<Mean>,
+}
+
+/// Mean |y − reference|; `None` when there is nothing to average.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Mean(#[serde(with = "measured")] pub Option<f64>);
+
 /// A backend that hands on to another and measures every result it sees.
 pub struct Measured<'a> {
     inner: &'a mut dyn Backend,
     references: Vec<Baseline>,
-    means: Vec<(Candidate, Vec<Option<f64>>)>,
+    /// What was measured, one entry per candidate.
+    pub means: Vec<Means>,
 }
 
 impl<'a> Measured<'a> {
@@ -116,9 +136,28 @@ impl<'a> Measured<'a> {
     }
 
     /// Per reference the mean error of a candidate; empty when it did not run.
-    pub fn means(&self, candidate: &str) -> Vec<Option<f64>> {
-        let seen = self.means.iter().find(|(c, _)| c.to_string() == candidate);
-        seen.map(|(_, means)| means.clone()).unwrap_or_default()
+    pub fn of(&self, candidate: &str) -> Vec<Option<f64>> {
+        let own = self.means.iter().find(|m| m.candidate == candidate);
+        own.map(|m| m.values.iter().map(|&Mean(v)| v).collect())
+            .unwrap_or_default()
+    }
+
+    /// The first result of a candidate counts: later ones are of another form
+    /// of the case.
+    fn measure(&mut self, candidate: &Candidate, result: &Tensor) {
+        let Some(first) = self.references.first() else {
+            return;
+        };
+        let candidate = candidate.to_string();
+        if self.means.iter().any(|m| m.candidate == candidate) {
+            return;
+        }
+        let values = self.references.iter().map(|r| Mean(r.mean_error(result)));
+        self.means.push(Means {
+            candidate,
+            basis: first.basis(),
+            values: values.collect(),
+        });
     }
 }
 
@@ -143,8 +182,7 @@ impl Backend for Measured<'_> {
     ) -> Result<Outcome> {
         let outcome = self.inner.run(inputs, candidate, options)?;
         if let Outcome::Ran(seen) = &outcome {
-            let means = self.references.iter().map(|r| r.mean_error(&seen.result));
-            self.means.push((candidate.clone(), means.collect()));
+            self.measure(candidate, &seen.result);
         }
         Ok(outcome)
     }
