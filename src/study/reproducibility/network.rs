@@ -72,7 +72,16 @@ pub struct Operation {
 }
 
 /// The algorithm of every convolution, by [`Operation`]'s name.
-pub type Plan = BTreeMap<String, String>;
+pub type Plan = BTreeMap<String, Chosen>;
+
+/// The algorithm of one convolution.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// The candidate's text.
+    pub candidate: String,
+    /// Whether its bits may differ from run to run, by its own word.
+    pub nondeterministic: bool,
+}
 
 /// Step size of the gradient descent.
 const RATE: f64 = 0.5;
@@ -95,6 +104,21 @@ impl Precision {
             Precision::Single => "fp32",
             Precision::Mixed => "mixed",
         }
+    }
+}
+
+impl Chosen {
+    /// One that promises the same bits in every run.
+    pub fn steady(candidate: &str) -> Self {
+        Chosen {
+            candidate: candidate.to_owned(),
+            nondeterministic: false,
+        }
+    }
+
+    /// What is computed here, in a fixed order.
+    fn host() -> Self {
+        Chosen::steady("host")
     }
 }
 
@@ -269,7 +293,7 @@ impl Training<'_, '_> {
             taken(&mut outputs, Output::SavedInverse)?,
         ];
         let hidden = map(&y, |v| v.max(0.0));
-        self.keep("relu", "y", "host", &hidden);
+        self.keep("relu", "y", &Chosen::host(), &hidden);
         let features = self.convolve(Layer::Conv2, Fwd, &hidden, &filters[1])?;
         let result = self.convolve(Layer::Linear, Fwd, &features, &filters[2])?;
         Ok(Forward {
@@ -290,10 +314,10 @@ impl Training<'_, '_> {
         let distance = |i: usize| result.get(i) - target.get(i);
         let squares: f64 = (0..result.len()).map(|i| distance(i).powi(2)).sum();
         let loss = Tensor::from_values(DType::Fp32, &[1, 1], &[squares / count / 2.0]);
-        self.keep(LOSS, "loss", "host", &loss);
+        self.keep(LOSS, "loss", &Chosen::host(), &loss);
         let gradient = |i: usize| distance(i) / count;
         let gradient = Tensor::from_fn(result.dtype(), result.dims(), gradient);
-        self.keep(LOSS, "dy", "host", &gradient);
+        self.keep(LOSS, "dy", &Chosen::host(), &gradient);
         gradient
     }
 
@@ -313,7 +337,7 @@ impl Training<'_, '_> {
             }
         };
         let dy = Tensor::from_fn(dy.dtype(), dy.dims(), passed);
-        self.keep("relu backward", "dx", "host", &dy);
+        self.keep("relu backward", "dx", &Chosen::host(), &dy);
         let inputs = forward.normed.backward(dy, Some(forward.saved.clone()));
         let mut outputs = self.run_norm("batch norm backward", &inputs)?;
         let dx = taken(&mut outputs, Output::Dx)?;
@@ -335,10 +359,10 @@ impl Training<'_, '_> {
         };
         self.weights = updated;
         for (i, layer) in ["conv1 w", "conv2 w", "linear w"].into_iter().enumerate() {
-            self.keep(UPDATE, layer, "host", &self.weights.filters[i].clone());
+            self.keep(UPDATE, layer, &Chosen::host(), &self.weights.filters[i].clone());
         }
-        self.keep(UPDATE, "scale", "host", &self.weights.scale.clone());
-        self.keep(UPDATE, "bias", "host", &self.weights.bias.clone());
+        self.keep(UPDATE, "scale", &Chosen::host(), &self.weights.scale.clone());
+        self.keep(UPDATE, "bias", &Chosen::host(), &self.weights.bias.clone());
     }
 
     fn cast(&self, tensor: &Tensor) -> Tensor {
@@ -346,13 +370,14 @@ impl Training<'_, '_> {
         Tensor::from_fn(dtype, tensor.dims(), |i| tensor.get(i))
     }
 
-    fn keep(&mut self, operation: &str, tensor: &str, via: &str, value: &Tensor) {
+    fn keep(&mut self, operation: &str, tensor: &str, via: &Chosen, value: &Tensor) {
         self.trace.push(Entry {
             label: Label {
                 step: self.step,
                 operation: operation.to_owned(),
                 tensor: tensor.to_owned(),
-                via: via.to_owned(),
+                via: via.candidate.clone(),
+                nondeterministic: via.nondeterministic,
             },
             value: value.clone(),
         });
@@ -372,7 +397,8 @@ impl Training<'_, '_> {
             Error::internal(format!("the plan of a training has nothing for '{name}'"))
         })?;
         let inputs = inputs(problem, first, second);
-        let result = convolution(self.lab.convolutions, &inputs, &via.parse()?)?;
+        let candidate = via.candidate.parse()?;
+        let result = convolution(self.lab.convolutions, &inputs, &candidate)?;
         self.keep(&name, tensor_name(direction), via, &result);
         Ok(result)
     }
@@ -409,7 +435,7 @@ impl Training<'_, '_> {
                 )));
             }
         };
-        let via = candidate.to_string();
+        let via = Chosen::steady(&candidate.to_string());
         for (output, tensor) in outputs.iter() {
             self.keep(operation, output.name(), &via, tensor);
         }
@@ -498,7 +524,7 @@ pub mod tests {
         };
         let mut norm = batch_norm::open(&spec).unwrap();
         let operations = Operation::all().into_iter();
-        let plan = operations.map(|o| (o.to_string(), "host:direct".to_owned()));
+        let plan = operations.map(|o| (o.to_string(), Chosen::steady("host:direct")));
         let mut lab = Lab {
             convolutions: &mut convolutions,
             norm: &mut *norm,

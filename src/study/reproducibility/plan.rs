@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::network::{Operation, Plan, Precision, Size};
+use super::network::{Chosen, Operation, Plan, Precision, Size};
 use crate::backend::host::carrier;
-use crate::backend::{Backend, RunOptions, Support};
+use crate::backend::{Backend, Listing, RunOptions, Support};
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::fill::{Fill, FillKind, Inputs};
@@ -21,6 +21,8 @@ pub const FAULT: &str = "order_nondeterministic";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
+    /// What the library's heuristic lists first: only where there is one.
+    Default,
     /// In the backward pass, one that is documented to be nondeterministic,
     /// where there is one: nothing keeps a library from choosing it by default.
     Unrestricted,
@@ -29,74 +31,139 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Both.
-    pub const ALL: [Policy; 2] = [Policy::Unrestricted, Policy::Deterministic];
+    /// All.
+    pub const ALL: [Policy; 3] = [
+        Policy::Default,
+        Policy::Unrestricted,
+        Policy::Deterministic,
+    ];
 
     /// In words.
     pub fn name(self) -> &'static str {
         match self {
+            Policy::Default => "default",
             Policy::Unrestricted => "unrestricted",
             Policy::Deterministic => "deterministic",
         }
     }
 }
 
-/// A candidate that ran, and whether its bits may differ from run to run by its
-/// own word, or because the fault is planted in it.
+/// A candidate that is offered.
 #[derive(Clone, Debug)]
 pub struct Choice {
     /// The candidate.
     pub candidate: Candidate,
-    /// Whether its bits may differ.
+    /// Whether its bits may differ from run to run, by its own word or because a
+    /// fault is planted that stands for such a candidate.
     pub nondeterministic: bool,
+    /// Its place in the list of the library's first heuristic.
+    rank: Option<usize>,
 }
 
-/// The candidates of an operation that are offered, the host's planted one last.
+impl Choice {
+    fn chosen(&self) -> Chosen {
+        Chosen {
+            candidate: self.candidate.to_string(),
+            nondeterministic: self.nondeterministic,
+        }
+    }
+}
+
+/// The candidates of an operation that are offered. On the host the backward
+/// filter has the planted one besides, unless a fault was asked for: then the
+/// candidate with that fault, which promises the same bits, comes first.
 pub fn choices(backend: &mut dyn Backend, problem: &ConvProblem) -> Result<Vec<Choice>> {
     let listings = backend.candidates(problem)?;
-    let offered = listings.into_iter().filter_map(|l| match l.support {
-        Support::Offered {
-            nondeterministic, ..
-        } => Some(Choice {
-            candidate: l.candidate,
-            nondeterministic,
-        }),
-        Support::Refused(_) => None,
-    });
-    let mut choices: Vec<Choice> = offered.collect();
-    if backend.combination().backend == "host" && problem.direction == Direction::BwdFilter {
+    let mut choices: Vec<Choice> = listings.into_iter().filter_map(offered).collect();
+    if backend.combination().backend != "host" {
+        return Ok(choices);
+    }
+    choices.sort_by_key(|c| !has_fault(&c.candidate));
+    let asked_for = choices.first().is_some_and(|c| has_fault(&c.candidate));
+    if problem.direction == Direction::BwdFilter && !asked_for {
         choices.push(Choice {
             candidate: carrier(Some(FAULT)),
             nondeterministic: true,
+            rank: None,
         });
     }
     Ok(choices)
 }
 
-/// The plan of a policy.
+fn offered(listing: Listing) -> Option<Choice> {
+    match listing.support {
+        Support::Offered {
+            nondeterministic,
+            notes,
+            ..
+        } => Some(Choice {
+            candidate: listing.candidate,
+            nondeterministic,
+            rank: notes.iter().find_map(|note| rank(note)),
+        }),
+        Support::Refused(_) => None,
+    }
+}
+
+/// The place that a note such as `heur_a:3` tells.
+fn rank(note: &str) -> Option<usize> {
+    note.strip_prefix("heur_a:")?.parse().ok()
+}
+
+fn has_fault(candidate: &Candidate) -> bool {
+    matches!(candidate, Candidate::Host { fault: Some(_), .. })
+}
+
+/// The plan of a policy; `None` for [`Policy::Default`] on a backend that has no
+/// heuristic.
 pub fn plan(
     backend: &mut dyn Backend,
     size: &Size,
     precision: Precision,
     policy: Policy,
-) -> Result<Plan> {
+) -> Result<Option<Plan>> {
     let mut plan = Plan::new();
     for operation in Operation::all() {
         let problem = operation.problem(size, precision);
         let choices = choices(backend, &problem)?;
-        let wanted = policy == Policy::Unrestricted && operation.direction != Direction::Fwd;
-        let preferred = choices.iter().filter(|c| c.nondeterministic == wanted);
-        let others = choices.iter().filter(|c| !c.nondeterministic);
-        let mut found = None;
-        for choice in preferred.chain(others) {
-            if elapsed(backend, &problem, &choice.candidate)?.is_some() {
-                found = Some(choice.candidate.to_string());
-                break;
-            }
+        let preferred = preferred(&choices, policy, operation.direction);
+        if preferred.is_empty() && policy == Policy::Default {
+            return Ok(None);
         }
-        plan.insert(operation.to_string(), found.ok_or_else(|| none(operation))?);
+        let found = first_that_runs(backend, &problem, &preferred)?;
+        let chosen = found.ok_or_else(|| none(operation))?.chosen();
+        plan.insert(operation.to_string(), chosen);
     }
-    Ok(plan)
+    Ok(Some(plan))
+}
+
+/// The choices that a policy may take, in its order.
+fn preferred(choices: &[Choice], policy: Policy, direction: Direction) -> Vec<&Choice> {
+    let mut found: Vec<&Choice> = choices.iter().collect();
+    match policy {
+        Policy::Default => {
+            found.retain(|c| c.rank.is_some());
+            found.sort_by_key(|c| c.rank);
+        }
+        Policy::Unrestricted if direction != Direction::Fwd => {
+            found.sort_by_key(|c| !c.nondeterministic);
+        }
+        Policy::Unrestricted | Policy::Deterministic => found.retain(|c| !c.nondeterministic),
+    }
+    found
+}
+
+fn first_that_runs<'a>(
+    backend: &mut dyn Backend,
+    problem: &ConvProblem,
+    choices: &[&'a Choice],
+) -> Result<Option<&'a Choice>> {
+    for choice in choices {
+        if elapsed(backend, problem, &choice.candidate)?.is_some() {
+            return Ok(Some(choice));
+        }
+    }
+    Ok(None)
 }
 
 fn none(operation: Operation) -> Error {
@@ -130,26 +197,40 @@ pub fn benchmarked(
     precision: Precision,
     run: u64,
 ) -> Result<Plan> {
-    let host = backend.combination().backend == "host";
     let mut plan = Plan::new();
     for operation in Operation::all() {
         let problem = operation.problem(size, precision);
-        let mut times = Vec::new();
+        let mut fastest: Option<(Duration, Choice)> = None;
         for choice in choices(backend, &problem)? {
-            let candidate = choice.candidate;
-            if choice.nondeterministic || elapsed(backend, &problem, &candidate)?.is_none() {
-                continue;
-            }
-            let time = match host {
-                true => made_up(&candidate, operation, run),
-                false => elapsed(backend, &problem, &candidate)?.unwrap_or(Duration::MAX),
+            let time = match choice.nondeterministic {
+                true => None,
+                false => time(backend, operation, &problem, &choice.candidate, run)?,
             };
-            times.push((time, candidate));
+            let better = |t: &Duration| fastest.as_ref().is_none_or(|(least, _)| t < least);
+            if let Some(time) = time.filter(better) {
+                fastest = Some((time, choice));
+            }
         }
-        let fastest = times.into_iter().min().ok_or_else(|| none(operation))?;
-        plan.insert(operation.to_string(), fastest.1.to_string());
+        let (_, choice) = fastest.ok_or_else(|| none(operation))?;
+        plan.insert(operation.to_string(), choice.chosen());
     }
     Ok(plan)
+}
+
+/// The time of a candidate that runs.
+fn time(
+    backend: &mut dyn Backend,
+    operation: Operation,
+    problem: &ConvProblem,
+    candidate: &Candidate,
+    run: u64,
+) -> Result<Option<Duration>> {
+    let warm = elapsed(backend, problem, candidate)?;
+    match (warm, backend.combination().backend.as_str()) {
+        (None, _) => Ok(None),
+        (Some(_), "host") => Ok(Some(made_up(candidate, operation, run))),
+        (Some(_), _) => elapsed(backend, problem, candidate),
+    }
 }
 
 /// A time near a millisecond, with noise from the texts and the run: FNV-1a
@@ -176,15 +257,80 @@ pub fn rotated(
             continue;
         }
         let problem = operation.problem(size, precision);
-        for choice in choices(backend, &problem)? {
-            let text = choice.candidate.to_string();
-            let other = !choice.nondeterministic && plan.get(&name) != Some(&text);
-            if other && elapsed(backend, &problem, &choice.candidate)?.is_some() {
-                let mut plan = plan.clone();
-                plan.insert(name, text);
-                return Ok(plan);
-            }
+        let choices = choices(backend, &problem)?;
+        let other = |c: &&Choice| !c.nondeterministic && plan.get(&name) != Some(&c.chosen());
+        let others: Vec<&Choice> = choices.iter().filter(other).collect();
+        if let Some(choice) = first_that_runs(backend, &problem, &others)? {
+            let mut plan = plan.clone();
+            plan.insert(name, choice.chosen());
+            return Ok(plan);
         }
     }
     Ok(plan.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::host::{HostBackend, HostOptions};
+    use crate::study::reproducibility::network::tests::SMALL;
+
+    fn host(fault: Option<&str>) -> HostBackend {
+        let fault = fault.map(str::to_owned);
+        HostBackend::new(&HostOptions { fault }).unwrap()
+    }
+
+    fn planned(fault: Option<&str>, policy: Policy) -> Plan {
+        let plan = plan(&mut host(fault), &SMALL, Precision::Mixed, policy);
+        plan.unwrap().unwrap()
+    }
+
+    #[test]
+    fn plan_nondeterministic_where_it_may_be_and_nowhere_else() {
+        let may = planned(None, Policy::Unrestricted);
+        for (operation, chosen) in &may {
+            let backward = operation.ends_with("bwd_filter");
+            assert_eq!(chosen.nondeterministic, backward, "{operation}");
+        }
+        let must_not = planned(None, Policy::Deterministic);
+        assert_eq!((may.len(), must_not.len()), (8, 8));
+        assert!(must_not.values().all(|c| !c.nondeterministic));
+    }
+
+    #[test]
+    fn plan_a_fault_that_was_asked_for_is_used_and_promises_the_same_bits() {
+        for policy in [Policy::Unrestricted, Policy::Deterministic] {
+            let plan = planned(Some(FAULT), policy);
+            let carrier = carrier(Some(FAULT)).to_string();
+            assert!(plan.values().all(|c| *c == Chosen::steady(&carrier)));
+        }
+    }
+
+    #[test]
+    fn plan_default_is_the_first_of_the_heuristic_where_there_is_one() {
+        let none = plan(&mut host(None), &SMALL, Precision::Mixed, Policy::Default);
+        assert_eq!(none.unwrap(), None);
+        let ranked = |rank| Choice {
+            candidate: carrier(None),
+            nondeterministic: false,
+            rank,
+        };
+        let choices = [ranked(None), ranked(rank("heur_a:2")), ranked(rank("heur_a:0"))];
+        let order = preferred(&choices, Policy::Default, Direction::Fwd);
+        let order: Vec<_> = order.iter().map(|c| c.rank).collect();
+        assert_eq!(order, [Some(0), Some(2)]);
+        assert_eq!(rank("heur_b:0"), None);
+    }
+
+    #[test]
+    fn benchmarked_and_rotated_choose_otherwise_and_deterministic_alone() {
+        let choose = |run| benchmarked(&mut host(None), &SMALL, Precision::Mixed, run).unwrap();
+        let first = choose(0);
+        assert_eq!(first, choose(0));
+        let turned = rotated(&mut host(None), &SMALL, Precision::Mixed, &first).unwrap();
+        for other in [choose(1), turned] {
+            assert_ne!(first, other);
+            assert!(other.values().all(|c| !c.nondeterministic));
+        }
+    }
 }

@@ -87,8 +87,8 @@ pub fn without_fault(spec: &BackendSpec) -> BackendSpec {
 }
 
 /// What a GPU's scheduler does by itself, software must be made to do: the
-/// planted algorithm alternates between two orders, so that in run 1 it must
-/// start with the other one.
+/// planted algorithm alternates between two orders from run to run of the
+/// backend, so that an odd training begins with the other one.
 pub fn scatter(backend: &mut dyn Backend, run: u64) -> Result<()> {
     if backend.combination().backend != "host" {
         return Ok(());

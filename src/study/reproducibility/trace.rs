@@ -29,6 +29,8 @@ pub struct Label {
     pub tensor: String,
     /// The algorithm or engine; `host` for what is computed element by element.
     pub via: String,
+    /// Whether that may give other bits from run to run, by its own word.
+    pub nondeterministic: bool,
 }
 
 /// All tensors of one run.
@@ -58,13 +60,40 @@ pub struct Difference {
     pub largest_ulps: f64,
 }
 
-/// The first tensor whose bits differ; `None` when all are the same.
-pub fn first_difference(a: &Trace, b: &Trace) -> Option<Difference> {
-    let differing = a.iter().zip(b).find(|(a, b)| a.value != b.value)?;
-    Some(difference(differing.0, differing.1))
+/// Why bits differ where their operands did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The algorithm is known to give other bits from run to run.
+    Nondeterministic,
+    /// The two runs took different algorithms.
+    OtherAlgorithm,
+    /// The same algorithm, which promises the same bits.
+    BrokenPromise,
 }
 
-fn difference(a: &Entry, b: &Entry) -> Difference {
+impl Difference {
+    /// The cause, for the first difference of two runs.
+    pub fn cause(&self) -> Cause {
+        match (self.label.via == self.other_via, self.label.nondeterministic) {
+            (false, _) => Cause::OtherAlgorithm,
+            (true, true) => Cause::Nondeterministic,
+            (true, false) => Cause::BrokenPromise,
+        }
+    }
+}
+
+/// The first tensor whose bits differ; `None` when all are the same.
+pub fn first_difference(a: &Trace, b: &Trace) -> Option<Difference> {
+    a.iter().zip(b).find_map(|(a, b)| difference(a, b))
+}
+
+/// How two runs differ in one tensor; `None` when its bits are the same.
+pub fn difference(a: &Entry, b: &Entry) -> Option<Difference> {
+    (a.value != b.value).then(|| measured(a, b))
+}
+
+fn measured(a: &Entry, b: &Entry) -> Difference {
     let (first, second) = (a.value.to_f64(), b.value.to_f64());
     let differs = |&i: &usize| a.value.bits(i) != b.value.bits(i);
     let places: Vec<usize> = (0..a.value.len()).filter(differs).collect();
@@ -103,17 +132,10 @@ pub fn weight_differences(a: &Trace, b: &Trace) -> Vec<f64> {
         let pairs = a.iter().zip(b);
         let updates = pairs.filter(|(a, _)| a.label.step == step && a.label.operation == UPDATE);
         updates
-            .map(|(a, b)| difference_or_zero(a, b))
-            .fold(0.0, f64::max)
+            .filter_map(|(a, b)| difference(a, b))
+            .fold(0.0, |most: f64, d| most.max(d.largest))
     };
     (1..=steps).map(largest).collect()
-}
-
-fn difference_or_zero(a: &Entry, b: &Entry) -> f64 {
-    match a.value == b.value {
-        true => 0.0,
-        false => difference(a, b).largest,
-    }
 }
 
 /// The operation whose result is the loss.
@@ -181,6 +203,7 @@ mod tests {
             operation: operation.to_owned(),
             tensor: "w".to_owned(),
             via: "host".to_owned(),
+            nondeterministic: false,
         };
         let value = Tensor::from_values(DType::Fp32, &[1, values.len()], values);
         Entry { label, value }
@@ -203,6 +226,19 @@ mod tests {
         );
         assert_eq!(weight_differences(&a, &b), [0.5]);
         assert_eq!(losses(&a), [3.0]);
+    }
+
+    #[test]
+    fn cause_is_the_algorithms_or_a_broken_promise() {
+        let (a, mut b) = (entry(1, UPDATE, &[1.0]), entry(1, UPDATE, &[2.0]));
+        let cause = |a: &Entry, b: &Entry| difference(a, b).unwrap().cause();
+        assert_eq!(cause(&a, &b), Cause::BrokenPromise);
+        let mut atomics = a.clone();
+        atomics.label.nondeterministic = true;
+        assert_eq!(cause(&atomics, &b), Cause::Nondeterministic);
+        b.label.via = "another".to_owned();
+        assert_eq!(cause(&a, &b), Cause::OtherAlgorithm);
+        assert_eq!(difference(&a, &a), None);
     }
 
     #[test]
