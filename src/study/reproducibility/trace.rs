@@ -121,7 +121,7 @@ pub fn identical(a: &Trace, b: &Trace) -> bool {
 
 /// The value of the loss in every step.
 pub fn losses(trace: &Trace) -> Vec<f64> {
-    let losses = trace.iter().filter(|e| e.label.operation == LOSS);
+    let losses = trace.iter().filter(|e| e.label.tensor == LOSS);
     losses.map(|e| e.value.get(0)).collect()
 }
 
@@ -138,7 +138,7 @@ pub fn weight_differences(a: &Trace, b: &Trace) -> Vec<f64> {
     (1..=steps).map(largest).collect()
 }
 
-/// The operation whose result is the loss.
+/// The operation whose first result, of the same name, is the loss.
 pub const LOSS: &str = "loss";
 
 /// The operation whose results are the new weights.
@@ -201,7 +201,7 @@ mod tests {
         let label = Label {
             step,
             operation: operation.to_owned(),
-            tensor: "w".to_owned(),
+            tensor: if operation == LOSS { LOSS } else { "w" }.to_owned(),
             via: "host".to_owned(),
             nondeterministic: false,
         };
