@@ -55,13 +55,15 @@ impl Data {
 
     /// The answer in a few sentences.
     pub fn verdict(&self) -> String {
-        let first = match self.difference(Precision::Mixed) {
+        let first = match self.difference() {
             Some(run) => format!(
-                "Two mixed-precision trainings from one seed part in step {}, at {}.",
+                "Two trainings from one seed ({}, {} algorithms) part in step {}, at {}.",
+                run.precision,
+                run.choice,
                 run.step.unwrap_or_default(),
                 place(run)
             ),
-            None => "Two mixed-precision trainings from one seed did not part here.".to_owned(),
+            None => "Two trainings from one seed did not part here.".to_owned(),
         };
         format!("{first} {} {}", self.expected(), self.helped())
     }
@@ -105,7 +107,7 @@ impl Data {
         let known: Vec<_> = self.rates.iter().filter(|r| r.nondeterministic).collect();
         let others = self.rates.iter().filter(|r| !r.nondeterministic);
         let (steady, stopped): (Vec<_>, Vec<_>) = others.partition(|r| r.stopped.is_none());
-        let found = self.difference(Precision::Mixed);
+        let found = self.difference();
         let heuristic = |run: &Run| run.choice == Policy::Default.name();
         context! {
             verdict,
@@ -147,15 +149,14 @@ impl Data {
         }
     }
 
-    /// Steps of the runs that [`Data::difference`] tells of, or of any.
+    /// Steps of the runs that [`Data::difference`] tells of.
     fn growth(&self) -> Vec<Value> {
-        let found = self.difference(Precision::Mixed);
-        let (choice, processes) = found.map_or((Policy::Unrestricted.name(), 1), |run| {
-            (run.choice.as_str(), run.processes)
-        });
+        let Some(found) = self.difference() else {
+            return Vec::new();
+        };
         let of = |s: &&super::data::Step| {
-            (s.precision == Precision::Mixed.name() && s.choice == choice)
-                && s.processes == processes
+            (s.precision == found.precision && s.choice == found.choice)
+                && s.processes == found.processes
         };
         let steps = self.steps.iter().filter(of);
         steps

@@ -224,16 +224,17 @@ impl Data {
             && self.runs.iter().filter(fixed).all(|r| r.identical)
     }
 
-    /// The first difference of two runs in one precision whose algorithms were not
-    /// restricted: of the library's default if that differs.
-    pub fn difference(&self, precision: Precision) -> Option<&Run> {
-        let of = |policy: Policy| {
-            self.runs.iter().find(move |r| {
-                let named = (r.precision.as_str(), r.choice.as_str());
-                named == (precision.name(), policy.name()) && !r.identical
-            })
+    /// The pair that the answer is about: two runs in mixed precision, else in
+    /// fp32, that differ; with the library's default, else with any algorithms.
+    pub fn difference(&self) -> Option<&Run> {
+        let of = |precision: Precision, policy: Policy| {
+            let named = (precision.name(), policy.name());
+            let mut runs = self.runs.iter();
+            runs.find(|r| (r.precision.as_str(), r.choice.as_str()) == named && !r.identical)
         };
-        of(Policy::Default).or_else(|| of(Policy::Unrestricted))
+        let precisions = [Precision::Mixed, Precision::Single].into_iter();
+        let mut pairs = precisions.flat_map(|p| Policy::ALL.map(|policy| (p, policy)));
+        pairs.find_map(|(precision, policy)| of(precision, policy))
     }
 
     /// Operations for which the two benchmarks chose differently, both choices.
@@ -289,9 +290,8 @@ impl Run {
 impl Compared {
     fn new(pair: &Pair<'_>, first: &super::trace::Entry, found: Option<Difference>) -> Self {
         let label = first.label.clone();
-        let (elements, largest, ulps) = found.map_or((0, 0.0, 0.0), |d| {
-            (d.elements, d.largest, d.largest_ulps)
-        });
+        let (elements, largest, ulps) =
+            found.map_or((0, 0.0, 0.0), |d| (d.elements, d.largest, d.largest_ulps));
         Compared {
             schema: SCHEMA,
             precision: pair.precision.name().to_owned(),

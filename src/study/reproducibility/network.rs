@@ -359,9 +359,19 @@ impl Training<'_, '_> {
         };
         self.weights = updated;
         for (i, layer) in ["conv1 w", "conv2 w", "linear w"].into_iter().enumerate() {
-            self.keep(UPDATE, layer, &Chosen::host(), &self.weights.filters[i].clone());
+            self.keep(
+                UPDATE,
+                layer,
+                &Chosen::host(),
+                &self.weights.filters[i].clone(),
+            );
         }
-        self.keep(UPDATE, "scale", &Chosen::host(), &self.weights.scale.clone());
+        self.keep(
+            UPDATE,
+            "scale",
+            &Chosen::host(),
+            &self.weights.scale.clone(),
+        );
         self.keep(UPDATE, "bias", &Chosen::host(), &self.weights.bias.clone());
     }
 
@@ -509,7 +519,7 @@ pub mod tests {
 
     /// A network small enough for tests.
     pub const SMALL: Size = Size {
-        batch: 2,
+        batch: 4,
         channels: [2, 3, 4],
         side: 4,
         classes: 3,

@@ -32,11 +32,7 @@ pub enum Policy {
 
 impl Policy {
     /// All.
-    pub const ALL: [Policy; 3] = [
-        Policy::Default,
-        Policy::Unrestricted,
-        Policy::Deterministic,
-    ];
+    pub const ALL: [Policy; 3] = [Policy::Default, Policy::Unrestricted, Policy::Deterministic];
 
     /// In words.
     pub fn name(self) -> &'static str {
@@ -236,7 +232,7 @@ fn time(
 /// A time near a millisecond, with noise from the texts and the run: FNV-1a
 /// (Fowler, Noll, Vo).
 fn made_up(candidate: &Candidate, operation: Operation, run: u64) -> Duration {
-    let text = format!("{candidate} {operation} {run}");
+    let text = format!("{run} {candidate} {operation}");
     let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| {
         (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -315,7 +311,11 @@ mod tests {
             nondeterministic: false,
             rank,
         };
-        let choices = [ranked(None), ranked(rank("heur_a:2")), ranked(rank("heur_a:0"))];
+        let choices = [
+            ranked(None),
+            ranked(rank("heur_a:2")),
+            ranked(rank("heur_a:0")),
+        ];
         let order = preferred(&choices, Policy::Default, Direction::Fwd);
         let order: Vec<_> = order.iter().map(|c| c.rank).collect();
         assert_eq!(order, [Some(0), Some(2)]);

@@ -75,7 +75,10 @@ pub enum Cause {
 impl Difference {
     /// The cause, for the first difference of two runs.
     pub fn cause(&self) -> Cause {
-        match (self.label.via == self.other_via, self.label.nondeterministic) {
+        match (
+            self.label.via == self.other_via,
+            self.label.nondeterministic,
+        ) {
             (false, _) => Cause::OtherAlgorithm,
             (true, true) => Cause::Nondeterministic,
             (true, false) => Cause::BrokenPromise,
