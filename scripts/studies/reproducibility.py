@@ -72,7 +72,7 @@ class Recorder:
         self.trace, self.step = [], 0
         for name, layer in zip(names, model):
             layer.register_forward_hook(self.forward_hook(name))
-            for parameter, tensor in layer.named_parameters(recurse=False):
+            for tensor, parameter in layer.named_parameters(recurse=False):
                 hook = self.gradient_hook(f"{name} backward", f"d{tensor}")
                 parameter.register_post_accumulate_grad_hook(hook)
 
@@ -273,7 +273,7 @@ def elsewhere(options, precision, choice, runs, detail):
 def pair(options, precision, choice, tables):
     """Everything about one precision and choice: rows for the tables."""
     fixed = choice == "deterministic"
-    here = elsewhere(options, precision, choice, options.repeats if fixed else HERE, True)
+    here = elsewhere(options, precision, choice, options.repeats if fixed else min(HERE, options.repeats), True)
     first, there, count = here["first"], here["first"], 0
     while count < ELSEWHERE and same(first, there):
         found = elsewhere(options, precision, choice, 1 if options.plant else 0, False)

@@ -3,7 +3,7 @@
 use minijinja::value::Serde;
 use minijinja::{Value, context};
 
-use super::data::{Compared, Data, Run};
+use super::data::{Compared, Data, Run, Step};
 use super::network::{Precision, Size};
 use super::plan::{FAULT, Policy};
 use super::trace::Cause;
@@ -120,6 +120,7 @@ impl Data {
             found => found.map(|run| self.shown(run)),
             reported => reported_losses(),
             growth => self.growth(),
+            hidden => self.is_hidden(Precision::Mixed),
             rates => Value::from(Serde(known)),
             steady => steady.len(),
             steady_runs => steady.iter().map(|r| r.runs).sum::<u32>(),
@@ -149,16 +150,10 @@ impl Data {
         }
     }
 
-    /// Steps of the runs that [`Data::difference`] tells of.
+    /// Steps of pairs in one process, in the way of choosing that
+    /// [`Data::difference`] tells of, in both precisions.
     fn growth(&self) -> Vec<Value> {
-        let Some(found) = self.difference() else {
-            return Vec::new();
-        };
-        let of = |s: &&super::data::Step| {
-            (s.precision == found.precision && s.choice == found.choice)
-                && s.processes == found.processes
-        };
-        let steps = self.steps.iter().filter(of);
+        let steps = self.grown().into_iter();
         steps
             .map(|s| {
                 let reported = reported::LOSSES.iter().map(|l| l.values.get(s.step - 1));
@@ -166,6 +161,20 @@ impl Data {
                 context! { step => Value::from(Serde(s)), reported => reported.collect::<Vec<_>>() }
             })
             .collect()
+    }
+
+    fn grown(&self) -> Vec<&Step> {
+        let choice = self.difference().map(|run| run.choice.as_str());
+        let of = |s: &&Step| Some(s.choice.as_str()) == choice && s.processes == 1;
+        self.steps.iter().filter(of).collect()
+    }
+
+    /// Whether weights differ somewhere and the loss of no later step does.
+    fn is_hidden(&self, precision: Precision) -> bool {
+        let steps = self.grown();
+        let mut steps = steps.iter().filter(|s| s.precision == precision.name());
+        steps.clone().any(|s| s.largest_weight_difference > 0.0)
+            && steps.all(|s| s.loss_relative == 0.0)
     }
 
     /// Trainings on the corrective path in processes of their own.

@@ -59,7 +59,7 @@ fn planted_nondeterminism_is_found_where_it_is_and_expected() {
     // The backward pass begins with the linear layer's filter.
     let place = (run.step, run.operation.as_deref(), run.tensor.as_deref());
     assert_eq!(place, (Some(1), Some("linear bwd_filter"), Some("dw")));
-    assert_eq!(run.via.as_deref(), Some("host:gemm+order_nondeterministic"));
+    assert_eq!(run.via.as_deref(), Some("host:gemm!order_nondeterministic"));
     assert_eq!(run.cause, Some(Cause::Nondeterministic));
     assert!(run.largest.unwrap() > 0.0 && run.elements.unwrap() > 0);
     assert!(data.unexpected().is_empty());
@@ -94,7 +94,7 @@ fn a_fault_behind_a_promise_is_not_expected() {
         assert_eq!(data.runs[0].operation.as_deref(), Some("conv1 fwd"));
         let verdict = data.verdict();
         assert!(verdict.contains("NOT expected"), "{verdict}");
-        assert!(verdict.contains("host:gemm+order"), "{verdict}");
+        assert!(verdict.contains("host:gemm!order"), "{verdict}");
         assert_eq!(policy == Policy::Deterministic, !data.is_corrected());
     }
 }
