@@ -39,6 +39,19 @@ HERE, ELSEWHERE = 10, 3
 PRECISIONS = ["fp32", "mixed"]
 CHOICES = ["default", "benchmarked", "deterministic"]
 
+# Names of the study: of what a layer computes, of the gradient of that, and of the
+# gradients of a layer's parameters.
+FORWARD = {"conv1": "conv1 fwd", "conv2": "conv2 fwd", "linear": "linear fwd"}
+GRADIENTS = {
+    "linear": ("loss", "dy"), "flatten": ("linear bwd_data", "dx"),
+    "conv2": ("flatten backward", "dx"), "relu": ("conv2 bwd_data", "dx"),
+    "batch norm": ("relu backward", "dx"), "conv1": ("batch norm backward", "dx"),
+}
+PARAMETERS = {
+    ("batch norm", "weight"): ("batch norm backward", "dscale"),
+    ("batch norm", "bias"): ("batch norm backward", "dbias"),
+}
+
 # The report's total losses.
 REPORTED = [(37.44553, 37.44553), (37.56580, 37.56551), (37.46664, 37.46613), (37.67632, 37.67667)]
 
@@ -73,8 +86,8 @@ class Recorder:
         for name, layer in zip(names, model):
             layer.register_forward_hook(self.forward_hook(name))
             for tensor, parameter in layer.named_parameters(recurse=False):
-                hook = self.gradient_hook(f"{name} backward", f"d{tensor}")
-                parameter.register_post_accumulate_grad_hook(hook)
+                label = PARAMETERS.get((name, tensor), (f"{name} bwd_filter", "dw"))
+                parameter.register_post_accumulate_grad_hook(self.gradient_hook(*label))
 
     def keep(self, operation, tensor, value):
         """Keeps a copy."""
@@ -83,8 +96,8 @@ class Recorder:
     def forward_hook(self, name):
         """Keeps what a layer computes, and later the gradient of that."""
         def hook(_layer, _inputs, output):
-            self.keep(f"{name} forward", "y", output)
-            output.register_hook(lambda gradient: self.keep(f"gradient of {name}", "dy", gradient))
+            self.keep(FORWARD.get(name, name), "y", output)
+            output.register_hook(lambda gradient: self.keep(*GRADIENTS[name], gradient))
         return hook
 
     def gradient_hook(self, operation, tensor):
@@ -173,7 +186,7 @@ def relative(a, b):
 def steps(a, b, head):
     """Rows of steps.csv."""
     def of(trace, step, operation):
-        return [value for s, o, _, value in trace if (s, o) == (step, operation)]
+        return [value for s, o, t, value in trace if (s, o) == (step, operation) and t != "dy"]
     rows = []
     for step in range(1, STEPS + 1):
         first, second = (of(trace, step, "loss")[0].item() for trace in (a, b))

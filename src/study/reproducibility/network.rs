@@ -22,7 +22,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::fill::{Fill, FillKind, Inputs};
 use crate::outcome::Outcome;
-use crate::problem::{ConvProblem, Direction, Role};
+use crate::problem::{Compute, ConvProblem, Direction, Role};
 use crate::tensor::Tensor;
 
 /// Sizes of the network and length of the training.
@@ -38,6 +38,9 @@ pub struct Size {
     pub classes: usize,
     /// Training steps.
     pub steps: usize,
+    /// Whether filter gradients of type fp16 are added up in fp16, as atomic
+    /// additions to a result of that type are.
+    pub half_sums: bool,
 }
 
 /// Types of the training.
@@ -162,6 +165,10 @@ impl Operation {
         .with_type(precision.dtype());
         problem.n = size.batch;
         problem.direction = self.direction;
+        let filter = self.direction == Direction::BwdFilter;
+        if size.half_sums && filter && precision == Precision::Mixed {
+            problem.compute = Compute::Fp16;
+        }
         if self.layer != Layer::Linear {
             problem.pad_before = vec![1, 1];
             problem.pad_after = vec![1, 1];
@@ -524,6 +531,7 @@ pub mod tests {
         side: 4,
         classes: 3,
         steps: 6,
+        half_sums: true,
     };
 
     fn trained(precision: Precision) -> Trace {
