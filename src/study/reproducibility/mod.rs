@@ -189,7 +189,7 @@ impl Study<'_> {
     }
 
     fn train(&mut self, precision: Precision, plan: &Plan, run: u64) -> Result<Trace> {
-        scatter(self.convolutions, run)?;
+        scatter(self.convolutions, u64::from(run > 0))?;
         let mut lab = Lab {
             convolutions: self.convolutions,
             norm: self.norm,

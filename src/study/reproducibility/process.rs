@@ -88,7 +88,8 @@ pub fn without_fault(spec: &BackendSpec) -> BackendSpec {
 
 /// What a GPU's scheduler does by itself, software must be made to do: the
 /// planted algorithm alternates between two orders from run to run of the
-/// backend, so that an odd training begins with the other one.
+/// backend, and a training is an even number of runs, so that it begins with the
+/// other order after an odd number of runs more.
 pub fn scatter(backend: &mut dyn Backend, run: u64) -> Result<()> {
     if backend.combination().backend != "host" {
         return Ok(());
