@@ -3,9 +3,9 @@
 
     python3 scripts/studies/compare.py results/studies/amp-conv3d-... results/studies/amp-conv3d-pytorch
 
-Rows with the same keys are joined, and columns that both tables have are shown: of
-several candidates with the same keys the largest figure. Prints Markdown; --out
-writes it to a file. Exit codes: 0 compared, 2 bad usage, 3 no table in common.
+Rows with the same keys are joined, and columns that both tables have are shown: one
+value where both are the same, else the study's, PyTorch's and their ratio; of several
+candidates with the same keys the largest. Prints Markdown; --out writes it to a file. Exit codes: 0 compared, 2 bad usage, 3 no table in common.
 """
 
 import argparse
@@ -29,7 +29,8 @@ KEYS = {
 
 # Reported figures and texts that are the same, or mean nothing beside each other.
 LEFT_OUT = {"schema", "candidate", "v100_lowest", "v100_highest", "p40", "reported_relative",
-            "index", "first", "second", "mode", "layout", "verdict", "choice"}
+            "index", "first", "second", "mode", "layout", "verdict", "choice", "tensors", "of",
+            "elements", "largest_ulps"}
 
 
 def read(path):
@@ -70,13 +71,15 @@ def short(value):
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def ratio(study, torch):
-    """PyTorch's figure as a share of the study's; whether texts are the same."""
-    if not (isinstance(study, float) and isinstance(torch, float)):
-        return "same" if study == torch else "**other**"
+def cell(study, torch):
+    """Both values, and of numbers PyTorch's as a share of the study's; one if they
+    are the same."""
     if study == torch:
-        return "same"
-    return f"{torch / study:.3f}" if study and math.isfinite(study) else "–"
+        return short(study)
+    both = f"{short(study)} / {short(torch)}"
+    if isinstance(study, float) and isinstance(torch, float) and study and math.isfinite(study):
+        return f"{both} ({torch / study:.3g})"
+    return both
 
 
 def table(name, study, torch):
@@ -88,13 +91,11 @@ def table(name, study, torch):
     both = [key for key in ours if key in theirs]
     if not both or not shown:
         return ""
-    lines = [f"## {name}", "", f"| {' | '.join(keys)} | column | study | PyTorch | ratio |",
-             "|" + "---|" * (len(keys) + 4)]
+    header = [*keys, *shown]
+    lines = [f"## {name}", "", f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
     for key in both:
-        for column in shown:
-            a, b = largest(ours[key], column), largest(theirs[key], column)
-            cells = [*map(short, key), column, short(a), short(b), ratio(a, b)]
-            lines.append("| " + " | ".join(cells) + " |")
+        cells = [cell(largest(ours[key], c), largest(theirs[key], c)) for c in shown]
+        lines.append("| " + " | ".join([*map(short, key), *cells]) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -359,7 +359,8 @@ SGD. *mixed* is autocast to fp16 without loss scaling (O1), *fp32* is O0. *defau
 
 ## Where two runs part
 
-Up to {HERE} trainings in one process, or {ELSEWHERE} in processes of their own, compared with the first until one differed:
+Trainings compared with the first until one differed, at most {min(HERE, options.repeats)} in one process ({options.repeats} deterministic ones) and
+{ELSEWHERE} in processes of their own:
 
 {markdown(tables["runs"], ["precision", "choice", "processes", "runs", "identical", "step", "operation",
                            "tensor", "elements", "of", "largest", "largest_ulps"])}
