@@ -86,8 +86,11 @@ pub fn run_listed(
     let mut data = None;
     for listing in listings {
         match (&listing.support, known(listing, options)) {
-            (_, Some(record)) => done.push(unrated(via(repro, listing), record)),
+            (support, Some(record)) if support.is_barred() => {
+                done.push(unrated(via(repro, listing), record));
+            }
             (Support::Refused(why), _) => done.push(refused(repro, listing, why)),
+            (_, Some(record)) => done.push(unrated(via(repro, listing), record)),
             (Support::Offered { .. }, None) => {
                 if data.is_none() {
                     let make = || Inputs::generate(&repro.problem, repro.fill);
@@ -429,6 +432,8 @@ fn fill_in(record: &mut TrialRecord, judgement: &Judgement, outcome: &Outcome) {
         return;
     };
     record.workspace = Some(observation.workspace);
+    record.repeats = Some(observation.repeated);
+    record.varied = Some(observation.varied());
     if judgement.judged == 0 {
         return;
     }

@@ -65,6 +65,11 @@ pub enum Support {
 const STRICT_NAN_PROP: &str = "STRICT_NAN_PROP";
 
 impl Support {
+    /// Whether it is refused because its planning ended a worker.
+    pub fn is_barred(&self) -> bool {
+        matches!(self, Support::Refused(why) if why == BARRED)
+    }
+
     /// What a candidate that is offered says of itself beside its arithmetic.
     pub fn promises(&self) -> Promises {
         match self {
@@ -156,12 +161,14 @@ impl<'a> Steps<'a> {
     }
 }
 
+/// Why a candidate is refused that is not planned again.
+const BARRED: &str = "not asked again: the library did not come back from it";
+
 /// A candidate that is not planned again.
 pub(crate) fn barred(candidate: Candidate) -> Listing {
-    let why = "not asked again: the library did not come back from it";
     Listing {
         candidate,
-        support: Support::Refused(why.to_owned()),
+        support: Support::Refused(BARRED.to_owned()),
     }
 }
 

@@ -132,6 +132,7 @@ impl HostBackend {
             memory: arena.damage(job.inputs),
             unwritten,
             deviations: Vec::new(),
+            repeated: 0,
             workspace: 8 * cells as u64,
             elapsed: Duration::ZERO,
             result,
@@ -174,6 +175,7 @@ impl HostBackend {
         let arena = self.execute(job, memory, poison);
         *memory = arena.workspace.to_vec();
         let (result, _) = arena.take_result(poison, job.inputs.prior.is_none());
+        observation.repeated += u32::from(under.keeps_bits());
         if result != observation.result {
             observation.deviations.push(Deviation { under, result });
         }
