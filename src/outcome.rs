@@ -37,10 +37,21 @@ pub struct Observation {
     /// Results of further runs with the same inputs, when asked for; those
     /// bitwise equal to `result` are left out.
     pub deviations: Vec<Deviation>,
+    /// Further runs that were to give the same bits.
+    pub repeated: u32,
     /// Workspace the candidate was given, bytes.
     pub workspace: u64,
     /// Time in the library, planning included.
     pub elapsed: Duration,
+}
+
+impl Observation {
+    /// Repeats that gave other bits than the first run and were to give the same.
+    /// Of a candidate that is declared nondeterministic that is no failure.
+    pub fn varied(&self) -> u32 {
+        let varied = self.deviations.iter().filter(|d| d.under.keeps_bits());
+        varied.count() as u32
+    }
 }
 
 /// A repeat that differed.

@@ -8,7 +8,7 @@ use crate::judge::Verdict;
 
 /// Version of the columns below; grows when one is added, renamed or changes
 /// its meaning.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// The serde form of measured values. JSON has neither NaN nor infinity and
 /// would make them null, which means "not measured"; here they are the texts
@@ -124,6 +124,12 @@ pub struct TrialRecord {
     /// random ones of its case (charged to the case's first trial).
     #[serde(default)]
     pub audited: Option<u64>,
+    /// Further runs that were to give the same bits.
+    #[serde(default)]
+    pub repeats: Option<u32>,
+    /// Of these, with other bits than the first run.
+    #[serde(default)]
+    pub varied: Option<u32>,
     /// Workspace, bytes.
     pub workspace: Option<u64>,
     /// Time in the library, milliseconds.

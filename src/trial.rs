@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Listing, RunOptions, Support};
+use crate::backend::{Backend, Listing, RunOptions, Steps, Support};
 use crate::bound::{Arithmetic, Bounds};
 use crate::candidate::{Candidate, Repro};
 use crate::error::{Error, ErrorKind, Result};
@@ -69,7 +69,7 @@ pub fn run_case(
     options: &TrialOptions,
     on: &mut dyn FnMut(Event),
 ) -> Result<()> {
-    let listings = listings(backend, repro)?;
+    let listings = listings(backend, repro, &mut Steps::unwatched())?;
     run_listed(backend, repro, &listings, options, on)
 }
 
@@ -86,6 +86,9 @@ pub fn run_listed(
     let mut data = None;
     for listing in listings {
         match (&listing.support, known(listing, options)) {
+            (support, Some(record)) if support.is_barred() => {
+                done.push(unrated(via(repro, listing), record));
+            }
             (Support::Refused(why), _) => done.push(refused(repro, listing, why)),
             (_, Some(record)) => done.push(unrated(via(repro, listing), record)),
             (Support::Offered { .. }, None) => {
@@ -120,7 +123,7 @@ pub fn run_inputs(
 ) -> Result<()> {
     let mut done = Vec::new();
     let mut data = Data::new(|| inputs, options)?;
-    for listing in &listings(backend, repro)? {
+    for listing in &listings(backend, repro, &mut Steps::unwatched())? {
         done.push(match &listing.support {
             Support::Refused(why) => refused(repro, listing, why),
             Support::Offered { .. } => data.trial(backend, repro, listing, options, on)?,
@@ -131,20 +134,28 @@ pub fn run_inputs(
 }
 
 /// The candidates of a case: all of the problem's, or the one it names.
-pub fn listings(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>> {
+pub fn listings(
+    backend: &mut dyn Backend,
+    repro: &Repro,
+    steps: &mut Steps<'_>,
+) -> Result<Vec<Listing>> {
     match &repro.via {
-        None => backend.candidates(&repro.problem),
+        None => backend.list(&repro.problem, steps),
         Some(candidate) => Ok(vec![Listing {
             candidate: candidate.clone(),
-            support: backend.support(&repro.problem, candidate)?,
+            support: backend.list_one(&repro.problem, candidate, steps)?,
         }]),
     }
 }
 
 /// The same for a line from a file, which another version of the library may
 /// have written: a candidate that does not exist here is one that is refused.
-pub fn replayed(backend: &mut dyn Backend, repro: &Repro) -> Result<Vec<Listing>> {
-    match (listings(backend, repro), &repro.via) {
+pub fn replayed(
+    backend: &mut dyn Backend,
+    repro: &Repro,
+    steps: &mut Steps<'_>,
+) -> Result<Vec<Listing>> {
+    match (listings(backend, repro, steps), &repro.via) {
         (Err(error), Some(candidate)) if error.kind() == ErrorKind::Usage => Ok(vec![Listing {
             candidate: candidate.clone(),
             support: Support::Refused(error.to_string()),
@@ -421,6 +432,8 @@ fn fill_in(record: &mut TrialRecord, judgement: &Judgement, outcome: &Outcome) {
         return;
     };
     record.workspace = Some(observation.workspace);
+    record.repeats = Some(observation.repeated);
+    record.varied = Some(observation.varied());
     if judgement.judged == 0 {
         return;
     }

@@ -251,6 +251,7 @@ fn output_rounding_admits_neighbours_of_the_exact_value_only() {
             unwritten: vec![],
             memory: vec![],
             deviations: vec![],
+            repeated: 0,
             workspace: 0,
             elapsed: std::time::Duration::ZERO,
         };

@@ -168,6 +168,13 @@ fn workers_killed_in_1_of_20_of_1000_trials_change_no_other_record() {
 }
 
 #[test]
+fn workers_killed_by_planning_name_the_candidate_and_change_no_other_record() {
+    let more = ["--cases", "100", "--jobs", "2"];
+    let (dead, of) = deaths_change_nothing_else("plan_segfault", &more);
+    assert!(dead > 0 && dead < of, "{dead} of {of}");
+}
+
+#[test]
 fn workers_that_hang_are_killed_and_change_no_other_record() {
     let more = ["--cases", "40", "--jobs", "2", "--timeout", "1500ms"];
     let (dead, of) = deaths_change_nothing_else("hang", &more);
@@ -196,10 +203,11 @@ fn workers_that_take_all_memory_are_clean_skips() {
     }
 }
 
-#[test]
-fn workers_deadly_candidate_is_left_out_alike_with_any_number_of_them() {
+/// Runs with one worker and with three a candidate that always kills, in which it
+/// is left out alike; gives the detail of a crash.
+fn left_out_alike(fault: &str) -> String {
     let parent = TempDir::new().unwrap();
-    let more = ["--cases", "24", "--fault", "deadly", "--dtype", "fp32"];
+    let more = ["--cases", "24", "--fault", fault, "--dtype", "fp32"];
     let runs = ["1", "3"].map(|jobs| {
         let out = parent.path().join(jobs);
         let output = expect(&fuzz(&out, &[&more[..], &["--jobs", jobs]].concat()), 1);
@@ -217,11 +225,26 @@ fn workers_deadly_candidate_is_left_out_alike_with_any_number_of_them() {
         all.iter().filter(ended).count()
     };
     assert!(ends("crashed") > 0 && ends("quarantined") > ends("crashed"));
+    let accused = format!("host:gemm!{fault}");
+    let crashes: Vec<_> = all.iter().filter(|t| t.verdict == "crashed").collect();
+    assert!(crashes.iter().all(|t| t.candidate == accused));
+    crashes[0].detail.clone().unwrap()
+}
+
+#[test]
+fn workers_deadly_candidate_is_left_out_alike_with_any_number_of_them() {
+    let detail = left_out_alike("deadly");
     // What it printed is evidence, though it looks like the word of a worker.
-    let crash = all.iter().find(|t| t.verdict == "crashed").unwrap();
-    let detail = crash.detail.as_deref().unwrap();
     let expected = "killed by signal 6 (SIGABRT); stdout: {\"done\":null} | planted fault: abort; stderr: planted fault: abort; the same when retried alone";
     assert_eq!(detail, expected);
+}
+
+#[test]
+fn workers_candidate_that_is_deadly_to_plan_is_left_out_alike_too() {
+    let detail = left_out_alike("plan_deadly");
+    assert!(detail.contains("killed by signal 6 (SIGABRT)"), "{detail}");
+    let end = "the same when retried alone; while it was planned";
+    assert!(detail.ends_with(end), "{detail}");
 }
 
 /// A shared library that aborts as soon as it is loaded, by the name that

@@ -65,6 +65,11 @@ pub enum Support {
 const STRICT_NAN_PROP: &str = "STRICT_NAN_PROP";
 
 impl Support {
+    /// Whether it is refused because its planning ended a worker.
+    pub fn is_barred(&self) -> bool {
+        matches!(self, Support::Refused(why) if why == BARRED)
+    }
+
     /// What a candidate that is offered says of itself beside its arithmetic.
     pub fn promises(&self) -> Promises {
         match self {
@@ -103,6 +108,70 @@ impl Combination {
     }
 }
 
+/// Is told what a library is about to be asked while candidates are listed, since
+/// it may not come back from it; and knows what it did not come back from before.
+pub struct Steps<'a> {
+    barred: &'a [String],
+    on: Option<&'a mut dyn FnMut(&str)>,
+    latest: String,
+}
+
+impl<'a> Steps<'a> {
+    /// Tells `on` of every step but those that are `barred`.
+    pub fn new(barred: &'a [String], on: &'a mut dyn FnMut(&str)) -> Self {
+        Steps {
+            barred,
+            on: Some(on),
+            latest: String::new(),
+        }
+    }
+
+    /// Every step may be taken, and nobody is told.
+    pub fn unwatched() -> Self {
+        Steps {
+            barred: &[],
+            on: None,
+            latest: String::new(),
+        }
+    }
+
+    /// Whether a step may be taken, which is a candidate as in repro lines, or
+    /// another that a backend names, such as `heur_a`.
+    pub fn may(&mut self, step: &str) -> bool {
+        if self.bars(step) {
+            return false;
+        }
+        if self.latest != step {
+            step.clone_into(&mut self.latest);
+            if let Some(on) = &mut self.on {
+                on(step);
+            }
+        }
+        true
+    }
+
+    /// Whether there is a step that must not be taken.
+    pub fn bars_any(&self) -> bool {
+        !self.barred.is_empty()
+    }
+
+    /// Whether a step must not be taken.
+    pub fn bars(&self, step: &str) -> bool {
+        self.barred.iter().any(|barred| barred == step)
+    }
+}
+
+/// Why a candidate is refused that is not planned again.
+const BARRED: &str = "not asked again: the library did not come back from it";
+
+/// A candidate that is not planned again.
+pub(crate) fn barred(candidate: Candidate) -> Listing {
+    Listing {
+        candidate,
+        support: Support::Refused(BARRED.to_owned()),
+    }
+}
+
 /// How a run is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunOptions {
@@ -116,13 +185,29 @@ pub trait Backend {
     fn combination(&self) -> &Combination;
 
     /// Every candidate this backend knows for `problem`, refused ones included.
-    fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>>;
+    fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
+        self.list(problem, &mut Steps::unwatched())
+    }
+
+    /// As [`Backend::candidates`], step by step. A candidate that is barred is
+    /// listed as refused.
+    fn list(&mut self, problem: &ConvProblem, steps: &mut Steps<'_>) -> Result<Vec<Listing>>;
 
     /// Whether one candidate can be run on `problem`. There may be more that can
     /// than [`Backend::candidates`] lists: a choice of an engine's knobs that it
     /// did not sample.
     fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
-        find(self.candidates(problem)?, candidate)
+        self.list_one(problem, candidate, &mut Steps::unwatched())
+    }
+
+    /// As [`Backend::support`], step by step.
+    fn list_one(
+        &mut self,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+        steps: &mut Steps<'_>,
+    ) -> Result<Support> {
+        find(self.list(problem, steps)?, candidate)
     }
 
     /// Runs one candidate on one case. An `Err` is a fault of the harness or
@@ -166,6 +251,16 @@ mod tests {
         }
         let words = recorded.warning(&on("host", ""), &legacy).unwrap();
         assert!(words.contains("host"), "{words}");
+    }
+
+    #[test]
+    fn steps_are_told_once_and_barred_ones_never() {
+        let (barred, mut told) = (["b".to_owned()], Vec::new());
+        let mut on = |step: &str| told.push(step.to_owned());
+        let mut steps = Steps::new(&barred, &mut on);
+        let may: Vec<_> = ["a", "a", "b", "c", "a"].map(|s| steps.may(s)).into();
+        assert_eq!(may, [true, true, false, true, true]);
+        assert_eq!(told, ["a", "c", "a"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
+use crate::backend::{Backend, Combination, Listing, RunOptions, Steps, Support};
 use crate::candidate::Candidate;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -166,12 +166,17 @@ impl Backend for Measured<'_> {
         self.inner.combination()
     }
 
-    fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
-        self.inner.candidates(problem)
+    fn list(&mut self, problem: &ConvProblem, steps: &mut Steps<'_>) -> Result<Vec<Listing>> {
+        self.inner.list(problem, steps)
     }
 
-    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
-        self.inner.support(problem, candidate)
+    fn list_one(
+        &mut self,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+        steps: &mut Steps<'_>,
+    ) -> Result<Support> {
+        self.inner.list_one(problem, candidate, steps)
     }
 
     fn run(

@@ -33,6 +33,8 @@ pub enum Request {
         repro: String,
         /// Records of trials that are not to be run.
         known: Vec<TrialRecord>,
+        /// Steps of listing candidates that are not to be taken.
+        barred: Vec<String>,
         /// Measure mean errors against the exact result of the same draws in
         /// these types, the case's own if `None`; nothing is measured when empty.
         against: Vec<Option<DType>>,
@@ -64,6 +66,8 @@ pub enum Reply {
     /// A trial is about to be launched: its repro line. It waits for
     /// [`Request::Go`], so that it can be written down first.
     Starting(String),
+    /// The next step of listing the candidates: one of them, or another.
+    Planning(String),
     /// Milliseconds that listing the candidates took.
     Planned(f64),
     /// Mean errors of a candidate, where they were asked for.

@@ -57,12 +57,22 @@ pub struct Seat {
 /// How one request for a case ended.
 enum Ended {
     Complete(Ran),
-    /// The worker is gone: what was judged before, and the trial at fault.
+    /// The worker is gone: what was judged before, and what was at fault.
     Broken {
         judged: Vec<TrialRecord>,
-        at: Option<Box<Repro>>,
+        at: At,
         end: End,
     },
+}
+
+/// What a worker was at.
+enum At {
+    /// A trial.
+    Trial(Box<Repro>),
+    /// A step of listing the candidates.
+    Planning(String),
+    /// Neither.
+    Elsewhere,
 }
 
 /// How a worker was lost.
@@ -94,31 +104,60 @@ impl Seat {
         watch: &mut dyn Watch,
     ) -> Result<Ran> {
         let (mut known, mut seen) = (known.to_vec(), Vec::new());
+        let mut barred = not_planned(&known);
         loop {
             let request = Request::Case {
                 repro: repro.to_string(),
                 known: known.clone(),
+                barred: barred.clone(),
                 against: against.to_vec(),
             };
             let (judged, at, end) = match self.request(&request, watch)? {
                 Ended::Complete(mut ran) => {
                     keep_failures(&seen, &mut ran.records);
+                    let between = known.iter().filter(|record| record.candidate.is_empty());
+                    ran.records.extend(between.cloned());
                     return Ok(ran);
                 }
                 Ended::Broken { judged, at, end } => (judged, at, end),
             };
             seen.extend(judged);
+            let again = matches!(&at, At::Planning(step) if barred.contains(step));
             let record = match &at {
-                Some(at) => self.verdict_on(at, end, watch)?,
-                None => end.record(repro, "between trials"),
+                At::Trial(at) => self.verdict_on(at, end, &barred, watch)?,
+                At::Planning(step) => self.verdict_on_step(repro, step, end, &barred, watch)?,
+                At::Elsewhere => end.record(repro, "between trials"),
             };
-            watch.judged(&record)?;
-            known.push(record);
-            if at.is_none() {
-                // No candidate to leave out: it would end the same way again.
-                return Ok(remains(seen, known));
+            add(record, &mut known, watch)?;
+            match at {
+                At::Planning(step) if !again => barred.push(step),
+                At::Trial(_) => {}
+                // Nothing to leave out: it would end the same way again.
+                _ => return Ok(remains(seen, known)),
             }
         }
+    }
+
+    /// The record of a step of listing the candidates that ended its worker.
+    fn verdict_on_step(
+        &mut self,
+        repro: &Repro,
+        step: &str,
+        end: End,
+        barred: &[String],
+        watch: &mut dyn Watch,
+    ) -> Result<TrialRecord> {
+        let Ok(candidate) = step.parse() else {
+            return Ok(end.record(repro, &format!("when {step} was asked")));
+        };
+        let at = Repro {
+            via: Some(candidate),
+            ..repro.clone()
+        };
+        let mut record = self.verdict_on(&at, end, barred, watch)?;
+        let detail = record.detail.unwrap_or_default();
+        record.detail = Some(format!("{detail}; {PLANNING}"));
+        Ok(record)
     }
 
     /// Sends one request and hears it to its end.
@@ -129,21 +168,25 @@ impl Seat {
             None => self.terms.start()?,
         };
         worker.ask(request);
-        let (mut judged, mut at, mut ran) = (Vec::new(), None, Ran::default());
+        let (mut judged, mut at, mut ran) = (Vec::new(), At::Elsewhere, Ran::default());
         let end = loop {
             match worker.hear(timeout) {
                 Heard::Reply(Reply::Starting(line)) => {
                     let repro: Repro = line.parse()?;
                     watch.starting(&repro)?;
                     worker.ask(&Request::Go);
-                    at = Some(Box::new(repro));
+                    at = At::Trial(Box::new(repro));
                 }
                 Heard::Reply(Reply::Judged(record)) => {
-                    at = None;
+                    at = At::Elsewhere;
                     watch.judged(&record)?;
                     judged.push(*record);
                 }
-                Heard::Reply(Reply::Planned(ms)) => self.planning_ms += ms,
+                Heard::Reply(Reply::Planning(step)) => at = At::Planning(step),
+                Heard::Reply(Reply::Planned(ms)) => {
+                    at = At::Elsewhere;
+                    self.planning_ms += ms;
+                }
                 Heard::Reply(Reply::Means(means)) => ran.means.push(means),
                 Heard::Reply(Reply::Record(record)) => ran.records.push(*record),
                 Heard::Reply(Reply::Done) => {
@@ -171,13 +214,20 @@ impl Seat {
     /// The record of a trial that ended its worker. It is run once more, alone in
     /// a fresh worker, to tell sporadic from certain; one that took all memory is
     /// not let at it again.
-    fn verdict_on(&mut self, at: &Repro, end: End, watch: &mut dyn Watch) -> Result<TrialRecord> {
+    fn verdict_on(
+        &mut self,
+        at: &Repro,
+        end: End,
+        barred: &[String],
+        watch: &mut dyn Watch,
+    ) -> Result<TrialRecord> {
         if let End::OutOfMemory(how) = &end {
             return Ok(out_of_memory(at, how));
         }
         let request = Request::Case {
             repro: at.to_string(),
             known: Vec::new(),
+            barred: barred.to_vec(),
             against: Vec::new(),
         };
         let again = match self.request(&request, watch)? {
@@ -199,6 +249,38 @@ impl End {
             End::OutOfMemory(how) => out_of_memory(at, &format!("{how}; {more}")),
         }
     }
+}
+
+/// What is said of a candidate that ended its worker before it could be run.
+const PLANNING: &str = "while it was planned";
+
+/// What is said of the same when it is left out.
+pub(super) fn left_out(reason: &str, record: &TrialRecord) -> String {
+    match ended_planning(record) {
+        true => format!("{reason}, {PLANNING}"),
+        false => reason.to_owned(),
+    }
+}
+
+fn ended_planning(record: &TrialRecord) -> bool {
+    let detail = record.detail.as_deref();
+    detail.is_some_and(|detail| detail.ends_with(PLANNING))
+}
+
+/// The candidates among these that are not even to be planned.
+fn not_planned(known: &[TrialRecord]) -> Vec<String> {
+    let planned = known.iter().filter(|record| ended_planning(record));
+    planned.map(|record| record.candidate.clone()).collect()
+}
+
+/// Adds the record of what ended a worker, unless it is known from before.
+fn add(record: TrialRecord, known: &mut Vec<TrialRecord>, watch: &mut dyn Watch) -> Result<()> {
+    let same = |k: &TrialRecord| (&k.repro, &k.candidate) == (&record.repro, &record.candidate);
+    if !known.iter().any(same) {
+        watch.judged(&record)?;
+        known.push(record);
+    }
+    Ok(())
 }
 
 /// The record of a trial that ended its worker.

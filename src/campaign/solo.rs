@@ -181,7 +181,9 @@ impl Solo {
         let end = loop {
             match worker.hear(timeout) {
                 Heard::Reply(Reply::Starting(_)) => worker.ask(&Request::Go),
-                Heard::Reply(Reply::Judged(_) | Reply::Means(_) | Reply::Planned(_)) => {}
+                Heard::Reply(
+                    Reply::Judged(_) | Reply::Means(_) | Reply::Planning(_) | Reply::Planned(_),
+                ) => {}
                 Heard::Reply(Reply::Record(record)) => ended.record = Some(*record),
                 Heard::Reply(Reply::Observed(observed)) => ended.observed = Some(*observed),
                 Heard::Reply(Reply::Done) => return Ok(ended),

@@ -4,9 +4,9 @@
 //! campaign leaves out the same trials with any number of workers, and when it is
 //! continued.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::seat::broken;
+use super::seat::{broken, left_out};
 use crate::candidate::Repro;
 use crate::judge::{SkipReason, Verdict};
 use crate::problem::ConvProblem;
@@ -23,7 +23,8 @@ type Key = (String, String, String);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streaks {
     running: BTreeMap<Key, u32>,
-    quarantined: BTreeSet<Key>,
+    /// With what is said of them.
+    quarantined: BTreeMap<Key, String>,
 }
 
 impl Streaks {
@@ -32,29 +33,30 @@ impl Streaks {
     /// they should.
     pub fn settle(&mut self, problem: &ConvProblem, records: &mut [TrialRecord]) {
         for record in records.iter_mut().filter(|r| was_offered(r)) {
-            if self.quarantined.contains(&key(record)) {
-                set_aside(problem, record);
+            if let Some(why) = self.quarantined.get(&key(record)) {
+                set_aside(problem, record, why);
             }
         }
-        let mut survived: BTreeMap<Key, bool> = BTreeMap::new();
+        let mut ends: BTreeMap<Key, Option<&TrialRecord>> = BTreeMap::new();
         for record in records.iter().filter(|r| r.verdict != "skipped") {
-            *survived.entry(key(record)).or_insert(true) &= !is_death(record);
+            let death = ends.entry(key(record)).or_default();
+            *death = death.or(Some(record).filter(|r| is_death(r)));
         }
-        for (key, survived) in survived {
-            self.count(key, survived);
+        for (key, death) in ends {
+            self.count(key, death);
         }
     }
 
-    fn count(&mut self, key: Key, survived: bool) {
-        if survived {
+    fn count(&mut self, key: Key, death: Option<&TrialRecord>) {
+        let Some(death) = death else {
             self.running.remove(&key);
             return;
-        }
+        };
         let deaths = self.running.entry(key.clone()).or_default();
         *deaths += 1;
         // A worker that died with no candidate at fault accuses none.
         if *deaths >= PATIENCE && !key.0.is_empty() {
-            self.quarantined.insert(key);
+            self.quarantined.insert(key, left_out(&reason(), death));
         }
     }
 
@@ -63,22 +65,21 @@ impl Streaks {
         let problem = &repro.problem;
         let (direction, types) = (problem.direction.name(), problem.type_text());
         let here = self.quarantined.iter();
-        let here = here.filter(|(_, d, t)| (&**d, t) == (direction, &types));
-        here.filter_map(|(candidate, ..)| candidate.parse().ok())
-            .map(|candidate| {
-                let repro = Repro {
-                    via: Some(candidate),
-                    ..repro.clone()
-                };
-                broken(&repro, QUARANTINED, &reason())
-            })
-            .collect()
+        let here = here.filter(|((_, d, t), _)| (&**d, t) == (direction, &types));
+        let record = |((candidate, ..), why): (&Key, &String)| {
+            let repro = Repro {
+                via: Some(candidate.parse().ok()?),
+                ..repro.clone()
+            };
+            Some(broken(&repro, QUARANTINED, why))
+        };
+        here.filter_map(record).collect()
     }
 
     /// What is in quarantine: candidate, direction, types.
     pub fn names(&self) -> Vec<String> {
         let name = |(candidate, direction, types): &Key| format!("{candidate} {direction} {types}");
-        self.quarantined.iter().map(name).collect()
+        self.quarantined.keys().map(name).collect()
     }
 }
 
@@ -105,10 +106,10 @@ fn was_offered(record: &TrialRecord) -> bool {
 
 /// Makes of a record the one of a trial that was not run. A trial may have ended
 /// its worker in another form of the case: the problem is the case's own.
-fn set_aside(problem: &ConvProblem, record: &mut TrialRecord) {
+fn set_aside(problem: &ConvProblem, record: &mut TrialRecord, why: &str) {
     if let Ok(repro) = record.repro.parse::<Repro>() {
         let problem = problem.clone();
-        *record = broken(&Repro { problem, ..repro }, QUARANTINED, &reason());
+        *record = broken(&Repro { problem, ..repro }, QUARANTINED, why);
     }
 }
 

@@ -5,13 +5,12 @@ use std::time::Instant;
 
 use super::means::{Baseline, Measured};
 use super::protocol::{Observed, Reply, Request, receive, send};
-use crate::backend::{Backend, Listing, RunOptions, Support, open};
+use crate::backend::{Backend, Listing, RunOptions, Steps, Support, open};
 use crate::candidate::Repro;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
 use crate::problem::ConvProblem;
-use crate::record::TrialRecord;
 use crate::shrink::data::DataPatch;
 use crate::trial::{self, Event, TrialOptions, run_listed};
 
@@ -56,6 +55,13 @@ impl<I: BufRead, O: Write> Campaign<I, O> {
     fn pass_on(&mut self, event: Event) {
         if self.lost.is_none() {
             self.lost = self.try_pass_on(event).err();
+        }
+    }
+
+    /// Tells a step of listing; what goes wrong is kept as well.
+    fn pass_on_step(&mut self, step: &str) {
+        if self.lost.is_none() {
+            self.lost = self.tell(&Reply::Planning(step.to_owned())).err();
         }
     }
 
@@ -120,8 +126,12 @@ impl Server {
                 Request::Case {
                     repro,
                     known,
+                    barred,
                     against,
-                } => self.case(&repro.parse()?, known, &against, campaign)?,
+                } => {
+                    self.options.known = known;
+                    self.case(&repro.parse()?, &barred, &against, campaign)?;
+                }
                 Request::Trial { repro, data } => {
                     self.trial(&repro.parse()?, data.as_ref(), campaign)?;
                 }
@@ -140,17 +150,14 @@ impl Server {
     fn case(
         &mut self,
         repro: &Repro,
-        known: Vec<TrialRecord>,
+        barred: &[String],
         against: &[Option<DType>],
         campaign: &mut Campaign<impl BufRead, impl Write>,
     ) -> Result<()> {
         let planning = Instant::now();
-        let listings = match repro.via {
-            Some(_) => trial::replayed(&mut *self.backend, repro)?,
-            None => self.listings(&repro.problem)?,
-        };
+        let on = &mut |step: &str| campaign.pass_on_step(step);
+        let listings = self.listings(repro, &mut Steps::new(barred, on))?;
         campaign.tell(&Reply::Planned(planning.elapsed().as_secs_f64() * 1e3))?;
-        self.options.known = known;
         let references = against.iter();
         let references = references
             .map(|&dtype| Baseline::exact(&repro.problem, repro.fill, dtype))
@@ -207,15 +214,20 @@ impl Server {
         })
     }
 
-    fn listings(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
-        if let Some((known, listings)) = &self.listed
-            && known == problem
-        {
-            return Ok(listings.clone());
+    /// The candidates of a case. Those of a problem are listed once, unless some are
+    /// barred: then each case needs the record that stands for them.
+    fn listings(&mut self, repro: &Repro, steps: &mut Steps<'_>) -> Result<Vec<Listing>> {
+        let listed = self.listed.as_ref();
+        match listed.filter(|(problem, _)| *problem == repro.problem && repro.via.is_none()) {
+            Some((_, listings)) => Ok(listings.clone()),
+            None => {
+                let listings = trial::replayed(&mut *self.backend, repro, steps)?;
+                if repro.via.is_none() && !steps.bars_any() {
+                    self.listed = Some((repro.problem.clone(), listings.clone()));
+                }
+                Ok(listings)
+            }
         }
-        let listings = self.backend.candidates(problem)?;
-        self.listed = Some((problem.clone(), listings.clone()));
-        Ok(listings)
     }
 }
 
@@ -231,6 +243,7 @@ fn inputs(repro: &Repro, data: Option<&DataPatch>) -> Result<Inputs> {
 mod tests {
     use super::*;
     use crate::backend::open::{BackendKind, BackendSpec};
+    use crate::record::TrialRecord;
 
     fn replies(requests: &[Request]) -> Vec<Reply> {
         let mut input = Vec::new();
@@ -268,6 +281,7 @@ mod tests {
         let case = Request::Case {
             repro: "fwd c=2 k=2 in=4x4 ker=3x3 fill=ints:1".to_owned(),
             known: vec![known.clone()],
+            barred: vec![],
             against: vec![],
         };
         let replies = replies(&[setup(), case]);
@@ -295,6 +309,7 @@ mod tests {
         let case = Request::Case {
             repro: "fwd c=2 k=2 in=4x4 ker=3x3 fill=ints:1".to_owned(),
             known: vec![],
+            barred: vec![],
             against: vec![],
         };
         let mut input = Vec::new();
@@ -315,6 +330,7 @@ mod tests {
         let case = Request::Case {
             repro: "fwd c=2 k=2 in=4x4 ker=3x3 type=fp16 fill=normal:1".to_owned(),
             known: vec![],
+            barred: vec![],
             against: vec![None, Some(DType::Fp32)],
         };
         let replies = replies(&[setup(), case]);
@@ -338,6 +354,7 @@ mod tests {
         let case = Request::Case {
             repro: "sideways".to_owned(),
             known: vec![],
+            barred: vec![],
             against: vec![],
         };
         let replies = replies(&[setup(), case]);

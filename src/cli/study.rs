@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 use crate::cli::terminal::Terminal;
 use crate::error::Result;
 use crate::report::folder::default_name;
-use crate::study::{Answer, Request, amp_conv3d, batch_norm, offer_host};
+use crate::study::{Answer, Request, amp_conv3d, batch_norm, offer_host, reproducibility};
 
 /// Answer a reported question about mixed precision with measurements
 ///
@@ -28,6 +28,31 @@ enum Which {
     #[command(name = amp_conv3d::NAME)]
     AmpConv3d(AmpConv3d),
     BatchNorm(BatchNorm),
+    #[command(name = reproducibility::NAME)]
+    Reproducibility(Reproducibility),
+    /// One training, for 'reproducibility', which starts it
+    #[command(name = reproducibility::process::COMMAND, hide = true)]
+    Training,
+}
+
+/// Why do two trainings with every seed fixed give other losses?
+///
+/// Runs a small training twice from one seed, in one process and in two, in fp32
+/// and in mixed precision, and compares every tensor bit for bit; measures how
+/// often algorithms of the backward pass give other bits; shows what helps.
+#[derive(Args, Debug)]
+struct Reproducibility {
+    /// Trainings on the corrective path, and runs of a nondeterministic algorithm [default: 100]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100,
+        hide_default_value = true
+    )]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    runs: u32,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Does mixed precision harm batch norm? Every claim of a report, with numbers
@@ -73,6 +98,11 @@ impl Study {
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         match self.which {
             Which::AmpConv3d(study) => study.execute(terminal),
+            Which::Reproducibility(study) => {
+                let run = |request: &Request| reproducibility::run(request, study.runs);
+                study.common.answer(terminal, reproducibility::NAME, run)
+            }
+            Which::Training => training(),
             Which::BatchNorm(study) => {
                 study
                     .common
@@ -80,6 +110,12 @@ impl Study {
             }
         }
     }
+}
+
+fn training() -> Result<Exit> {
+    let mut stdout = std::io::stdout().lock();
+    reproducibility::process::serve(std::io::stdin().lock(), &mut stdout)?;
+    Ok(Exit::Clean)
 }
 
 impl AmpConv3d {

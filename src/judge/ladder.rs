@@ -350,6 +350,7 @@ mod tests {
             unwritten: vec![],
             memory: vec![],
             deviations: vec![],
+            repeated: 0,
             workspace: 0,
             elapsed: Duration::ZERO,
         }));

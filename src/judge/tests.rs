@@ -40,6 +40,7 @@ impl Bench {
             unwritten: vec![],
             memory: vec![],
             deviations: vec![],
+            repeated: 0,
             workspace: 0,
             elapsed: Duration::ZERO,
         }

@@ -68,6 +68,11 @@ pub struct Row {
     pub timed_out: u64,
     /// Of all trials, marked suspect.
     pub suspects: u64,
+    /// Further runs in all trials that were to give the same bits.
+    pub repeats: u64,
+    /// Of these, with other bits than the first run of the trial. Failures, unless
+    /// the candidate is declared nondeterministic.
+    pub varied: u64,
     /// Largest error in ulps of the result type; empty when none was measured.
     #[serde(with = "measured")]
     pub max_ulp: Option<f64>,
@@ -129,6 +134,8 @@ impl Row {
 
     fn worsen(&mut self, record: &TrialRecord) {
         self.suspects += u64::from(record.suspect);
+        self.repeats += u64::from(record.repeats.unwrap_or(0));
+        self.varied += u64::from(record.varied.unwrap_or(0));
         self.max_ulp = larger(self.max_ulp, record.max_ulp);
         self.max_ratio = larger(self.max_ratio, record.max_ratio);
     }

@@ -24,8 +24,66 @@ pub struct Summary {
     pub library_ms: f64,
     /// Time in fills, oracle and judging, milliseconds.
     pub own_ms: f64,
+    /// How often candidates that may differ from run to run did.
+    pub variations: Variations,
     #[serde(skip)]
     places: BTreeMap<(String, String), usize>,
+}
+
+/// By candidate family and direction, how many repeats gave other bits, of how many.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Variations(Vec<Variation>);
+
+/// Repeats of one family in one direction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Variation {
+    family: String,
+    direction: String,
+    /// Further runs that were to give the same bits.
+    repeats: u64,
+    /// Of these, with other bits, in trials that did not fail by it.
+    varied: u64,
+}
+
+impl Variations {
+    fn add(&mut self, record: &TrialRecord) {
+        let (Some(repeats), Some(varied)) = (record.repeats, record.varied) else {
+            return;
+        };
+        let allowed = record.verdict != "failed";
+        let (family, direction) = (family(&record.candidate), &record.direction);
+        let same = |v: &&mut Variation| v.family == family && v.direction == *direction;
+        let place = match self.0.iter_mut().find(same) {
+            Some(place) => place,
+            None => {
+                self.0.push(Variation {
+                    family: family.to_owned(),
+                    direction: direction.clone(),
+                    repeats: 0,
+                    varied: 0,
+                });
+                self.0.last_mut().expect("just pushed")
+            }
+        };
+        place.repeats += u64::from(repeats);
+        place.varied += if allowed { u64::from(varied) } else { 0 };
+    }
+
+    /// What differed and may, if anything did.
+    fn text(&self) -> Option<String> {
+        let differed = self.0.iter().filter(|v| v.varied > 0);
+        let words: Vec<_> = differed
+            .map(|v| {
+                let Variation {
+                    family, direction, ..
+                } = v;
+                format!("{family} {direction} {} of {}", v.varied, v.repeats)
+            })
+            .collect();
+        let words = words.join(", ");
+        (!words.is_empty())
+            .then(|| format!("Gave other bits in a repeat, as they are known to: {words} repeats"))
+    }
 }
 
 /// How many outputs were decided by which path of the oracle.
@@ -87,6 +145,7 @@ impl Summary {
         let verdict = record.parsed_verdict()?;
         self.tally.add(verdict, record.suspect);
         self.decided.add(record);
+        self.variations.add(record);
         self.library_ms += record.library_ms.unwrap_or(0.0);
         self.own_ms += record.own_ms.unwrap_or(0.0);
         let line = self.line(record);
@@ -139,6 +198,9 @@ impl Summary {
             table.row(self.lines[place].cells());
         }
         table.note(self.decided.text());
+        if let Some(variations) = self.variations.text() {
+            table.note(variations);
+        }
         table
     }
 }
@@ -194,6 +256,33 @@ mod tests {
         };
         record.set_verdict(verdict);
         record
+    }
+
+    #[test]
+    fn add_bits_that_may_differ_are_told_with_their_rate_and_failures_are_not() {
+        let mut summary = Summary::default();
+        for (candidate, verdict, varied) in [
+            ("legacy:0", Verdict::Passed, 3),
+            ("legacy:0", Verdict::Passed, 0),
+            ("legacy:1", Verdict::Passed, 0),
+            (
+                "engine:7/2=1",
+                Verdict::Failed(FailureKind::Nondeterministic),
+                2,
+            ),
+        ] {
+            let repeated = TrialRecord {
+                direction: "bwd_filter".to_owned(),
+                repeats: Some(4),
+                varied: Some(varied),
+                ..record(candidate, "fp32", verdict)
+            };
+            summary.add(&repeated).unwrap();
+        }
+        let expected = "Gave other bits in a repeat, as they are known to: \
+                        legacy:0 bwd_filter 3 of 8 repeats";
+        assert_eq!(summary.variations.text().as_deref(), Some(expected));
+        assert_eq!(Summary::default().variations.text(), None);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod amp_conv3d;
 pub mod batch_norm;
 pub mod chart;
 pub mod page;
+pub mod reproducibility;
 pub mod statistics;
 
 use chart::Chart;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
+use crate::backend::{Backend, Combination, Listing, RunOptions, Steps, Support};
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
@@ -75,22 +75,28 @@ trait Api {
     /// Whether `candidate` is one of this API's.
     fn owns(&self, candidate: &Candidate) -> bool;
 
-    /// As [`Backend::candidates`].
-    fn candidates(&mut self, session: &Session, problem: &ConvProblem) -> Result<Vec<Listing>>;
+    /// As [`Backend::list`].
+    fn list(
+        &mut self,
+        session: &Session,
+        problem: &ConvProblem,
+        steps: &mut Steps<'_>,
+    ) -> Result<Vec<Listing>>;
 
     /// Which engines and knob values were tried so far.
     fn coverage(&self) -> Vec<graph::Row> {
         Vec::new()
     }
 
-    /// As [`Backend::support`].
-    fn support(
+    /// As [`Backend::list_one`].
+    fn list_one(
         &mut self,
         session: &Session,
         problem: &ConvProblem,
         candidate: &Candidate,
+        steps: &mut Steps<'_>,
     ) -> Result<Support> {
-        crate::backend::find(self.candidates(session, problem)?, candidate)
+        crate::backend::find(self.list(session, problem, steps)?, candidate)
     }
 
     /// As [`Backend::run`].
@@ -144,18 +150,23 @@ impl Backend for CudnnBackend {
         self.session.combination()
     }
 
-    fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
+    fn list(&mut self, problem: &ConvProblem, steps: &mut Steps<'_>) -> Result<Vec<Listing>> {
         self.session.enter()?;
         let mut listings = Vec::new();
         for api in &mut self.apis {
-            listings.extend(api.candidates(&self.session, problem)?);
+            listings.extend(api.list(&self.session, problem, steps)?);
         }
         Ok(listings)
     }
 
-    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+    fn list_one(
+        &mut self,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+        steps: &mut Steps<'_>,
+    ) -> Result<Support> {
         self.session.enter()?;
-        owner(&mut self.apis, candidate)?.support(&self.session, problem, candidate)
+        owner(&mut self.apis, candidate)?.list_one(&self.session, problem, candidate, steps)
     }
 
     fn run(

@@ -295,8 +295,9 @@ impl Trial<'_> {
         launch: &mut dyn FnMut(&Launch) -> Called,
     ) -> std::result::Result<Observation, Stop> {
         let (result, mut memory, spent) = self.once(None, launch)?;
-        let mut deviations = Vec::new();
+        let (mut deviations, mut repeated) = (Vec::new(), 0);
         let mut again = |under: Repeat| {
+            repeated += u32::from(under.keeps_bits());
             let (again, more, _) = self.once(Some(under), launch)?;
             let new: Vec<_> = more.into_iter().filter(|f| !memory.contains(f)).collect();
             memory.extend(new);
@@ -327,6 +328,7 @@ impl Trial<'_> {
             result,
             memory,
             deviations,
+            repeated,
             workspace: self.setup.workspace as u64,
             elapsed: self.setup.planning + spent,
         })

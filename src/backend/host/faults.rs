@@ -53,6 +53,8 @@ enum Act {
     ExecutionFailure,
     /// The process does not survive, or does not end.
     Process(fn(&ConvProblem)),
+    /// The same, and already when it is asked whether a problem can be run.
+    Planning(fn(&ConvProblem)),
 }
 
 /// The matrix product that carries every fault.
@@ -417,6 +419,18 @@ pub static FAULTS: &[Fault] = &[
         Act::Process(|p| process::die(hash(p) >> 40))
     ),
     fault!(
+        "plan_segfault",
+        "one problem in 20 ends the process by SIGSEGV while it is planned",
+        one_in_20,
+        Act::Planning(|_| process::segfault())
+    ),
+    fault!(
+        "plan_deadly",
+        "every problem aborts the process while it is planned",
+        any,
+        Act::Planning(|_| process::abort())
+    ),
+    fault!(
         "deadly",
         "every problem aborts the process",
         any,
@@ -438,12 +452,21 @@ impl Fault {
 
     /// Whether it ends the process instead of giving wrong numbers.
     pub fn kills(&self) -> bool {
-        matches!(self.act, Act::Process(_))
+        matches!(self.act, Act::Process(_) | Act::Planning(_))
     }
 
     /// Whether an accepted plan fails.
     pub fn fails_execution(&self) -> bool {
         matches!(self.act, Act::ExecutionFailure)
+    }
+
+    /// What happens before it is said whether the problem can be run.
+    pub fn planning(&self, problem: &ConvProblem) {
+        if let Act::Planning(act) = self.act
+            && self.triggers(problem)
+        {
+            act(problem);
+        }
     }
 
     /// What happens before anything is computed.

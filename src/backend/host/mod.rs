@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, Combination, Listing, RunOptions, Support};
+use crate::backend::{Backend, Combination, Listing, RunOptions, Steps, Support, barred};
 use crate::bound::{Accumulator, Arithmetic, Family, Generation, OperandRounding, Units};
 use crate::candidate::Candidate;
 use crate::dtype::{DType, TF32};
@@ -132,6 +132,7 @@ impl HostBackend {
             memory: arena.damage(job.inputs),
             unwritten,
             deviations: Vec::new(),
+            repeated: 0,
             workspace: 8 * cells as u64,
             elapsed: Duration::ZERO,
             result,
@@ -174,6 +175,7 @@ impl HostBackend {
         let arena = self.execute(job, memory, poison);
         *memory = arena.workspace.to_vec();
         let (result, _) = arena.take_result(poison, job.inputs.prior.is_none());
+        observation.repeated += u32::from(under.keeps_bits());
         if result != observation.result {
             observation.deviations.push(Deviation { under, result });
         }
@@ -217,24 +219,31 @@ impl Backend for HostBackend {
         &self.combination
     }
 
-    fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
-        let listing = |name: &&str| Listing {
-            candidate: self.candidate(name),
-            support: support(problem, name),
+    fn list(&mut self, problem: &ConvProblem, steps: &mut Steps<'_>) -> Result<Vec<Listing>> {
+        let listing = |name: &&str| {
+            let candidate = self.candidate(name);
+            if !steps.may(&candidate.to_string()) {
+                return Ok(barred(candidate));
+            }
+            Ok(Listing {
+                support: planned(problem, &candidate)?,
+                candidate,
+            })
         };
-        Ok(ALGORITHMS.iter().map(listing).collect())
+        ALGORITHMS.iter().map(listing).collect()
     }
 
     /// Candidates with any fault, planted in this backend or not.
-    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
-        let Candidate::Host { algorithm, fault } = candidate else {
-            return Err(foreign(candidate));
-        };
-        planted(algorithm, fault.as_deref())?;
-        chosen(problem, algorithm)?.map_or_else(
-            |why| Ok(Support::Refused(why)),
-            |_| Ok(support(problem, algorithm)),
-        )
+    fn list_one(
+        &mut self,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+        steps: &mut Steps<'_>,
+    ) -> Result<Support> {
+        if !steps.may(&candidate.to_string()) {
+            return Ok(barred(candidate.clone()).support);
+        }
+        planned(problem, candidate)
     }
 
     fn run(
@@ -268,6 +277,20 @@ impl Backend for HostBackend {
         };
         Ok(Outcome::Ran(Box::new(self.observe(&job, options.repeats))))
     }
+}
+
+/// What is known of a candidate before it runs.
+fn planned(problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+    let Candidate::Host { algorithm, fault } = candidate else {
+        return Err(foreign(candidate));
+    };
+    if let Some(fault) = planted(algorithm, fault.as_deref())? {
+        fault.planning(problem);
+    }
+    chosen(problem, algorithm)?.map_or_else(
+        |why| Ok(Support::Refused(why)),
+        |_| Ok(support(problem, algorithm)),
+    )
 }
 
 fn foreign(candidate: &Candidate) -> Error {

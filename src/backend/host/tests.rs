@@ -124,6 +124,24 @@ fn faults_show_where_their_trigger_holds() {
 }
 
 #[test]
+fn observe_counts_repeats_with_other_bits() {
+    let inputs = inputs(showing("order_nondeterministic"));
+    for (fault, varied) in [(Some("order_nondeterministic"), 1..=7), (None, 0..=0)] {
+        match observe(&inputs, CARRIER, fault, 8) {
+            Outcome::Ran(seen) => {
+                assert!(seen.repeated >= 8, "{}", seen.repeated);
+                assert!(
+                    varied.contains(&seen.varied()),
+                    "{fault:?} {}",
+                    seen.varied()
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn faults_without_their_trigger_compute_as_ever() {
     // One channel, one tap, no padding, fp64: most triggers do not hold.
     let plain = inputs("bwd_filter c=2 k=2 in=3 ker=1 type=fp64 fill=normal:1");

@@ -17,7 +17,7 @@ use super::driver::Called;
 use super::observe::{Bench, Launch, Setup, repeats};
 use super::session::Session;
 use super::status::{Failure, Meaning};
-use crate::backend::{Combination, Listing, RunOptions, Support};
+use crate::backend::{Combination, Listing, RunOptions, Steps, Support, barred};
 use crate::candidate::Candidate;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
@@ -50,7 +50,7 @@ use coverage::Event;
 use engine::{Engine, Knob};
 use plan::Plan;
 use planner::Prepared;
-use survey::survey;
+use survey::{Scope, survey};
 
 /// The graph API of an opened library.
 pub struct Graph {
@@ -178,7 +178,12 @@ impl Api for Graph {
         self.coverage.rows()
     }
 
-    fn candidates(&mut self, _: &Session, problem: &ConvProblem) -> Result<Vec<Listing>> {
+    fn list(
+        &mut self,
+        _: &Session,
+        problem: &ConvProblem,
+        steps: &mut Steps<'_>,
+    ) -> Result<Vec<Listing>> {
         let mut prepared = match self.prepared(problem) {
             Ok(prepared) => prepared,
             Err(failure) => return Ok(vec![none(&failure)]),
@@ -186,19 +191,23 @@ impl Api for Graph {
         let listings = survey(
             &self.planner,
             &mut prepared,
-            self.budget,
-            self.seed,
+            Scope {
+                budget: self.budget,
+                seed: self.seed,
+            },
             &mut self.coverage,
+            steps,
         );
         self.keep(prepared);
         Ok(listings)
     }
 
-    fn support(
+    fn list_one(
         &mut self,
         _: &Session,
         problem: &ConvProblem,
         candidate: &Candidate,
+        steps: &mut Steps<'_>,
     ) -> Result<Support> {
         let (index, knobs) = parts(candidate)?;
         let mut prepared = match self.prepared(problem) {
@@ -206,8 +215,11 @@ impl Api for Graph {
             Err(failure) => return Ok(Support::Refused(failure.to_string())),
         };
         check_index(index, &prepared, &self.planner)?;
-        planner::check_knobs(&prepared, index, knobs)?;
-        let support = self.planner.support(&mut prepared, index, knobs);
+        if !steps.may(&candidate.to_string()) {
+            return Ok(barred(candidate.clone()).support);
+        }
+        self.planner.check_knobs(&prepared, index, knobs)?;
+        let support = self.planner.support(&mut prepared, (index, knobs), steps);
         self.keep(prepared);
         Ok(support)
     }
@@ -343,7 +355,7 @@ pub fn offline(
     let planner = Planner::offline(library, properties)?;
     let knobs = planner.prepare(problem).map(|prepared| {
         let ranges = |e: &Engine| (e.index, e.knobs.iter().map(KnobRange::from).collect());
-        prepared.engines().map(ranges).collect()
+        planner.engines(&prepared).map(ranges).collect()
     });
     let (major, minor) = properties.capability;
     Ok(Offline {
@@ -371,9 +383,9 @@ fn list_offline(
         Ok(mut prepared) => survey(
             planner,
             &mut prepared,
-            budget,
-            seed,
+            Scope { budget, seed },
             &mut Coverage::default(),
+            &mut Steps::unwatched(),
         ),
         Err(failure) => vec![none(&failure)],
     }

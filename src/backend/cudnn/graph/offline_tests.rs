@@ -179,10 +179,18 @@ fn survey_all_tries_every_value_of_small_knobs() {
     let problem: ConvProblem = "fwd c=2 k=2 in=3x3 ker=1x1 type=fp64".parse().unwrap();
     let mut prepared = planner.prepare(&problem).unwrap();
     let mut coverage = Coverage::default();
-    survey(&planner, &mut prepared, KnobBudget::All, 0, &mut coverage);
+    let scope = Scope {
+        budget: KnobBudget::All,
+        seed: 0,
+    };
+    let steps = &mut Steps::unwatched();
+    survey(&planner, &mut prepared, scope, &mut coverage, steps);
     let rows = coverage.rows();
     let mut checked = 0;
-    for engine in prepared.engines().filter(|e| combinations(&e.knobs) > 1) {
+    for engine in planner
+        .engines(&prepared)
+        .filter(|e| combinations(&e.knobs) > 1)
+    {
         for knob in engine.knobs.iter().filter(|k| k.count() <= knobs::SMALL) {
             for value in (0..knob.count()).map(|i| knob.value(i)) {
                 let tried = rows.iter().any(|row| {
@@ -200,12 +208,55 @@ fn survey_all_tries_every_value_of_small_knobs() {
 }
 
 #[test]
+fn survey_never_asks_what_is_barred_and_lists_the_rest_as_ever() {
+    let Some(planner) = h200() else { return };
+    let problem: ConvProblem = "fwd c=32 k=32 in=14x14 ker=3x3 type=fp16".parse().unwrap();
+    let scope = Scope {
+        budget: KnobBudget::Default,
+        seed: 0,
+    };
+    let list = |barred: &[String]| {
+        let (mut told, mut coverage) = (Vec::new(), Coverage::default());
+        let mut on = |step: &str| told.push(step.to_owned());
+        let mut prepared = planner.prepare(&problem).unwrap();
+        let steps = &mut Steps::new(barred, &mut on);
+        let listings = survey(&planner, &mut prepared, scope, &mut coverage, steps);
+        (listings, told)
+    };
+    let (all, told) = list(&[]);
+    for step in ["heur_a", "heur_b", "heur_fallback"] {
+        assert!(told.iter().any(|t| t == step), "{step}");
+    }
+    let offered = |l: &&Listing| matches!(l.support, Support::Offered { .. });
+    let barred = all.iter().find(offered).unwrap().candidate.clone();
+    let (rest, told) = list(&[barred.to_string()]);
+    assert!(!told.contains(&barred.to_string()));
+    let before: Vec<_> = all.iter().map(|l| &l.candidate).collect();
+    let after: Vec<_> = rest.iter().map(|l| &l.candidate).collect();
+    assert_eq!(before, after);
+    for (before, after) in all.iter().zip(&rest) {
+        match (before.candidate == barred, &after.support) {
+            (true, Support::Refused(why)) => assert!(why.contains("did not come back"), "{why}"),
+            (bars, _) => assert!(!bars && before == after, "{after:?}"),
+        }
+    }
+    let (rest, told) = list(&["heur_a".to_owned()]);
+    assert!(!told.contains(&"heur_a".to_owned()));
+    let notes = |l: &Listing| match &l.support {
+        Support::Offered { notes, .. } => notes.join(" "),
+        Support::Refused(_) => String::new(),
+    };
+    assert!(all.iter().any(|l| notes(l).contains("heur_a:")));
+    assert!(!rest.iter().any(|l| notes(l).contains("heur_a:")));
+}
+
+#[test]
 fn plan_choices_outside_a_knob_are_refused_in_words() {
     let Some(planner) = h200() else { return };
     let problem: ConvProblem = "fwd c=8 k=8 in=9x9 ker=3x3".parse().unwrap();
     let mut prepared = planner.prepare(&problem).unwrap();
-    let (index, knob) = prepared
-        .engines()
+    let (index, knob) = planner
+        .engines(&prepared)
         .find_map(|e| e.knobs.first().map(|k| (e.index, *k)))
         .unwrap();
     let beyond = vec![(knob.kind, knob.maximum + 1)];
@@ -234,7 +285,7 @@ fn reread_plan_asks_for_the_same_workspace() {
     let Some(planner) = h200() else { return };
     let problem: ConvProblem = "fwd c=32 k=32 in=14x14 ker=3x3 type=fp16".parse().unwrap();
     let mut prepared = planner.prepare(&problem).unwrap();
-    let indices: Vec<i64> = prepared.engines().map(|e| e.index).collect();
+    let indices: Vec<i64> = planner.engines(&prepared).map(|e| e.index).collect();
     let mut reread = 0;
     for index in indices {
         let Ok(plan) = planner.plan(&mut prepared, index, &[]) else {

@@ -1,6 +1,7 @@
 //! All engines of a problem, on a GPU or for one known by its properties only.
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -18,7 +19,7 @@ use super::names::{attribute as at, kind};
 use super::notes::Declared;
 use super::operation::{self, Strides, Target, as_2d};
 use super::plan::{self, Choice, Plan};
-use crate::backend::Support;
+use crate::backend::{Steps, Support};
 use crate::bound::Generation;
 use crate::error::{Error, Result};
 use crate::problem::ConvProblem;
@@ -57,9 +58,12 @@ pub struct Prepared {
     /// What the library was asked: the problem, or a 1D one as 2D.
     asked: ConvProblem,
     graph: Rc<Descriptor>,
-    engines: Vec<Called<Engine>>,
+    /// Each is asked for when it is needed: a library that does not come back
+    /// from one is no obstacle to the others.
+    engines: Vec<OnceCell<Called<Engine>>>,
     plans: HashMap<(i64, Choice), Called<Rc<Plan>>>,
-    ranked: Option<Rc<[Ranked]>>,
+    /// Of those modes that were asked.
+    ranked: BTreeMap<Mode, Vec<Ranked>>,
 }
 
 impl Planner {
@@ -122,7 +126,7 @@ impl Planner {
             return Err(refused("operation", words));
         }
         let as_given = self.ask(problem, problem);
-        let taken = |prepared: &Prepared| prepared.engines.iter().any(Called::is_ok);
+        let taken = |prepared: &Prepared| self.engines(prepared).next().is_some();
         match as_given {
             Ok(prepared) if problem.rank() != 1 || taken(&prepared) => Ok(prepared),
             Err(failure) if problem.rank() != 1 => Err(failure),
@@ -136,13 +140,34 @@ impl Planner {
         Ok(Prepared {
             problem: problem.clone(),
             asked: asked.clone(),
-            engines: (0..count)
-                .map(|index| Engine::new(&self.calls, &self.target, &graph, index))
-                .collect(),
+            engines: (0..count).map(|_| OnceCell::new()).collect(),
             graph,
             plans: HashMap::new(),
-            ranked: None,
+            ranked: BTreeMap::new(),
         })
+    }
+
+    /// The engine of an index, or why it is refused.
+    pub(in crate::backend::cudnn) fn engine<'a>(
+        &self,
+        prepared: &'a Prepared,
+        index: i64,
+    ) -> Called<&'a Engine> {
+        let cell = usize::try_from(index).ok();
+        let cell = cell
+            .and_then(|at| prepared.engines.get(at))
+            .ok_or_else(|| refused("engine", format!("there is none of index {index}")))?;
+        cell.get_or_init(|| Engine::new(&self.calls, &self.target, &prepared.graph, index))
+            .as_ref()
+            .map_err(Clone::clone)
+    }
+
+    /// The engines that take the problem.
+    pub(in crate::backend::cudnn) fn engines<'a>(
+        &self,
+        prepared: &'a Prepared,
+    ) -> impl Iterator<Item = &'a Engine> {
+        (0..prepared.count() as i64).filter_map(|index| self.engine(prepared, index).ok())
     }
 
     /// The plan of a choice, built once.
@@ -156,8 +181,8 @@ impl Planner {
         if let Some(plan) = prepared.plans.get(&key) {
             return plan.clone();
         }
-        let plan = prepared
-            .engine(engine)
+        let plan = self
+            .engine(prepared, engine)
             .and_then(|engine| {
                 check_choice(engine, choice)?;
                 plan::build(&self.calls, &self.target, engine, choice)
@@ -192,15 +217,21 @@ impl Planner {
         plan::build(&self.calls, &self.target, &engine, choice).ok()
     }
 
-    /// The heuristics' lists, asked for once; a mode that fails has none.
-    pub(in crate::backend::cudnn) fn heuristics(&self, prepared: &mut Prepared) -> Rc<[Ranked]> {
-        let graph = &prepared.graph;
-        let ask = |mode| heuristics::ask(&self.calls, &self.target, graph, mode);
-        let ranked = prepared.ranked.get_or_insert_with(|| {
-            let lists = Mode::ALL.into_iter().map(ask);
-            lists.flat_map(Called::unwrap_or_default).collect()
-        });
-        Rc::clone(ranked)
+    /// The heuristics' lists, each asked for once; a mode that fails, or must not
+    /// be asked, has none.
+    pub(in crate::backend::cudnn) fn heuristics(
+        &self,
+        prepared: &mut Prepared,
+        steps: &mut Steps<'_>,
+    ) -> Vec<Ranked> {
+        for mode in Mode::ALL {
+            let new = !prepared.ranked.contains_key(&mode);
+            if new && steps.may(&format!("heur_{}", mode.name())) {
+                let list = heuristics::ask(&self.calls, &self.target, &prepared.graph, mode);
+                prepared.ranked.insert(mode, list.unwrap_or_default());
+            }
+        }
+        prepared.ranked.values().flatten().cloned().collect()
     }
 
     /// Whether the library takes a choice of an engine, and what it declares;
@@ -208,8 +239,8 @@ impl Planner {
     pub(in crate::backend::cudnn) fn support(
         &self,
         prepared: &mut Prepared,
-        engine: i64,
-        choice: &[(u32, i64)],
+        (engine, choice): (i64, &[(u32, i64)]),
+        steps: &mut Steps<'_>,
     ) -> Support {
         let workspace = match self.plan(prepared, engine, choice) {
             Ok(plan) => plan.workspace as u64,
@@ -217,8 +248,9 @@ impl Planner {
             // Not a refusal: offered, so that running it records the failure.
             Err(_) => 0,
         };
+        self.heuristics(prepared, steps);
         let ranks = self.ranks(prepared, engine, choice);
-        match prepared.engine(engine) {
+        match self.engine(prepared, engine) {
             Ok(engine) => self.declared(&prepared.problem, engine, workspace, ranks),
             Err(failure) => Support::Refused(failure.to_string()),
         }
@@ -245,12 +277,30 @@ impl Planner {
 
     /// Where the heuristics have a choice, such as `heur_a:3`. An engine's own
     /// knobs are in no list but the fallback's.
-    fn ranks(&self, prepared: &mut Prepared, engine: i64, choice: &[(u32, i64)]) -> Vec<String> {
-        self.heuristics(prepared)
-            .iter()
+    fn ranks(&self, prepared: &Prepared, engine: i64, choice: &[(u32, i64)]) -> Vec<String> {
+        let lists = prepared.ranked.values().flatten();
+        lists
             .filter(|ranked| ranked.engine == engine && ranked.choice == choice)
             .map(|ranked| format!("heur_{}:{}", ranked.mode.name(), ranked.rank))
             .collect()
+    }
+
+    /// A choice that an engine cannot have is the mistake of whoever wrote it.
+    pub(in crate::backend::cudnn) fn check_knobs(
+        &self,
+        prepared: &Prepared,
+        engine: i64,
+        choice: &[(u32, i64)],
+    ) -> Result<()> {
+        let Ok(known) = self.engine(prepared, engine) else {
+            return Ok(());
+        };
+        check_choice(known, choice).map_err(|failure| {
+            Error::usage(format!(
+                "{}. 'convfuzz list' shows the engines; knobs are specific to a version of cuDNN",
+                failure.message
+            ))
+        })
     }
 }
 
@@ -258,21 +308,6 @@ impl Prepared {
     /// How many engines there are, refused ones included.
     pub fn count(&self) -> usize {
         self.engines.len()
-    }
-
-    /// The engine of an index, or why it is refused.
-    pub fn engine(&self, index: i64) -> Called<&Engine> {
-        usize::try_from(index)
-            .ok()
-            .and_then(|at| self.engines.get(at))
-            .ok_or_else(|| refused("engine", format!("there is none of index {index}")))?
-            .as_ref()
-            .map_err(Clone::clone)
-    }
-
-    /// The engines that take the problem.
-    pub fn engines(&self) -> impl Iterator<Item = &Engine> {
-        self.engines.iter().flatten()
     }
 }
 
@@ -302,19 +337,6 @@ fn refusal(problem: &ConvProblem) -> Option<String> {
                 scale.0
             )
         })
-}
-
-/// A choice that an engine cannot have is the mistake of whoever wrote it.
-pub(super) fn check_knobs(prepared: &Prepared, engine: i64, choice: &[(u32, i64)]) -> Result<()> {
-    let Ok(known) = prepared.engine(engine) else {
-        return Ok(());
-    };
-    check_choice(known, choice).map_err(|failure| {
-        Error::usage(format!(
-            "{}. 'convfuzz list' shows the engines; knobs are specific to a version of cuDNN",
-            failure.message
-        ))
-    })
 }
 
 /// Checks a choice against what the engine says of its knobs. The heuristics'

@@ -2,41 +2,51 @@
 //! budget allows.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use super::coverage::{Coverage, Event};
-use super::engine::Knob;
+use super::engine::{Engine, Knob};
 use super::heuristics::Ranked;
 use super::knobs::{FEW, KnobBudget, SAMPLED, Sampler, SplitMix, combinations, every_combination};
 use super::plan::{self, Choice};
 use super::planner::{Planner, Prepared};
-use crate::backend::{Listing, Support};
+use crate::backend::{Listing, Steps, Support, barred};
 use crate::candidate::Candidate;
 
 /// How many refused choices in a row end the sampling of an engine.
 const PATIENCE: u32 = 256;
 
+/// How many knob choices are wanted, and which.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope {
+    /// How many.
+    pub budget: KnobBudget,
+    /// Seeds the choice.
+    pub seed: u64,
+}
+
 /// Every engine with its own knobs, the heuristics' first choices, and more
-/// knob choices as `budget` allows: the same ones for the same problem, seed
-/// and library.
+/// knob choices as the budget allows: the same ones for the same problem, seed,
+/// library and barred steps.
 pub fn survey(
     planner: &Planner,
     prepared: &mut Prepared,
-    budget: KnobBudget,
-    seed: u64,
+    scope: Scope,
     coverage: &mut Coverage,
+    steps: &mut Steps<'_>,
 ) -> Vec<Listing> {
     let mut survey = Survey {
         planner,
-        ranked: planner.heuristics(prepared),
-        seed: mix(seed, &prepared.problem.to_string()),
+        ranked: planner.heuristics(prepared, steps),
+        seed: mix(scope.seed, &prepared.problem.to_string()),
         prepared,
         coverage,
+        steps,
+        barred: 0,
         listings: Vec::new(),
     };
     survey.defaults();
     survey.first_choices();
-    match budget {
+    match scope.budget {
         KnobBudget::Default => {}
         KnobBudget::Count(count) => survey.sample(count as usize),
         KnobBudget::All => survey.everything(),
@@ -45,16 +55,19 @@ pub fn survey(
 }
 
 /// One pass over a problem's engines.
-struct Survey<'a> {
+struct Survey<'a, 's> {
     planner: &'a Planner,
     prepared: &'a mut Prepared,
-    ranked: Rc<[Ranked]>,
+    ranked: Vec<Ranked>,
     seed: u64,
     coverage: &'a mut Coverage,
+    steps: &'a mut Steps<'s>,
+    /// Listings that are barred.
+    barred: usize,
     listings: Vec<Listing>,
 }
 
-impl Survey<'_> {
+impl Survey<'_, '_> {
     /// Every engine as the library would run it; refused ones with its words.
     fn defaults(&mut self) {
         for index in 0..self.prepared.count() as i64 {
@@ -120,7 +133,7 @@ impl Survey<'_> {
 
     /// Everything the budget `all` stands for.
     fn everything(&mut self) {
-        for ranked in self.ranked.clone().iter() {
+        for ranked in &self.ranked.clone() {
             self.list(ranked.engine, &ranked.choice);
         }
         for (engine, mut sampler) in self.samplers() {
@@ -144,12 +157,16 @@ impl Survey<'_> {
 
     /// Tries a choice and tells the sampler; whether it is offered.
     fn attempt(&mut self, engine: i64, sampler: &mut Sampler, choice: &Choice) -> bool {
-        let accepted = self.accepts(engine, choice) && self.list(engine, choice);
+        let candidate = candidate(engine, choice);
+        let asked = !self.steps.may(&candidate.to_string()) || self.accepts(engine, choice);
+        let accepted = asked && self.list(engine, choice);
         sampler.learn(choice, accepted);
         accepted
     }
 
     /// A sampler for every engine that has knobs to choose.
+    ///
+    /// None for an engine that is barred.
     fn samplers(&self) -> Vec<(i64, Sampler)> {
         let mut bases: BTreeMap<i64, Vec<Choice>> = BTreeMap::new();
         for ranked in self.ranked.iter() {
@@ -158,8 +175,7 @@ impl Survey<'_> {
                 .or_default()
                 .push(ranked.choice.clone());
         }
-        self.prepared
-            .engines()
+        self.usable()
             .filter(|engine| combinations(&engine.knobs) > 1)
             .map(|engine| {
                 let seed = self.seed ^ SplitMix(engine.index as u64).word();
@@ -170,25 +186,34 @@ impl Survey<'_> {
     }
 
     fn knobs(&self, engine: i64) -> Vec<Knob> {
-        self.prepared
-            .engine(engine)
+        self.planner
+            .engine(self.prepared, engine)
             .map(|engine| engine.knobs.clone())
             .unwrap_or_default()
     }
 
+    fn usable(&self) -> impl Iterator<Item = &Engine> {
+        (0..self.prepared.count() as i64)
+            .filter(|&engine| !self.bars(engine))
+            .filter_map(|engine| self.planner.engine(self.prepared, engine).ok())
+    }
+
+    /// Whether an engine is barred with whatever knobs.
+    fn bars(&self, engine: i64) -> bool {
+        self.steps.bars(&candidate(engine, &[]).to_string())
+    }
+
     fn offered(&self) -> usize {
-        self.listings
-            .iter()
-            .filter(|listing| matches!(listing.support, Support::Offered { .. }))
-            .count()
+        let offered = |l: &&Listing| matches!(l.support, Support::Offered { .. });
+        self.barred + self.listings.iter().filter(offered).count()
     }
 
     /// Whether the library accepts a choice; cheap, and refusals are only
     /// counted, since most of the sampled choices are.
     fn accepts(&mut self, engine: i64, choice: &Choice) -> bool {
         let accepted = self
-            .prepared
-            .engine(engine)
+            .planner
+            .engine(self.prepared, engine)
             .and_then(|engine| plan::configuration(self.planner.calls(), engine, choice))
             .is_ok();
         if !accepted {
@@ -202,14 +227,18 @@ impl Survey<'_> {
     /// Builds the plan of a choice and lists it unless it is listed; whether it
     /// is offered.
     fn list(&mut self, engine: i64, choice: &Choice) -> bool {
-        let candidate = Candidate::Engine {
-            index: engine,
-            knobs: choice.clone(),
-        };
+        let candidate = candidate(engine, choice);
         if self.listings.iter().any(|l| l.candidate == candidate) {
             return false;
         }
-        let support = self.planner.support(self.prepared, engine, choice);
+        if self.bars(engine) || !self.steps.may(&candidate.to_string()) {
+            self.barred += 1;
+            self.listings.push(barred(candidate));
+            return true;
+        }
+        let support = self
+            .planner
+            .support(self.prepared, (engine, choice), self.steps);
         let offered = matches!(support, Support::Offered { .. });
         let event = if offered {
             Event::Accepted
@@ -220,6 +249,13 @@ impl Survey<'_> {
         self.coverage.note(direction, engine, choice, event);
         self.listings.push(Listing { candidate, support });
         offered
+    }
+}
+
+fn candidate(engine: i64, choice: &[(u32, i64)]) -> Candidate {
+    Candidate::Engine {
+        index: engine,
+        knobs: choice.to_vec(),
     }
 }
 

@@ -247,7 +247,10 @@ fn properties_are_captured_and_usable() {
     let line = "fwd n=2 c=32 k=32 in=14x14 ker=3x3 pad=1x1 type=fp16";
     let indices = |planner: &Planner| -> Vec<i64> {
         let prepared = planner.prepare(&line.parse().unwrap()).unwrap();
-        prepared.engines().map(|engine| engine.index).collect()
+        planner
+            .engines(&prepared)
+            .map(|engine| engine.index)
+            .collect()
     };
     let here = indices(&planner);
     // Some engines ask the GPU itself, so the lists may differ a little.

@@ -7,7 +7,7 @@ use super::Api;
 use super::observe::{Bench, Setup, repeats};
 use super::session::Session;
 use super::status::{Failure, Meaning};
-use crate::backend::{Listing, RunOptions, Support};
+use crate::backend::{Listing, RunOptions, Steps, Support, barred};
 use crate::candidate::{Candidate, MathType};
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
@@ -122,15 +122,25 @@ impl Api for Legacy {
         matches!(candidate, Candidate::Legacy { .. })
     }
 
-    fn candidates(&mut self, session: &Session, problem: &ConvProblem) -> Result<Vec<Listing>> {
+    fn list(
+        &mut self,
+        session: &Session,
+        problem: &ConvProblem,
+        steps: &mut Steps<'_>,
+    ) -> Result<Vec<Listing>> {
         let mut listings = Vec::new();
         for &algorithm in algorithms(problem.direction) {
             for math in MathType::ALL {
+                let candidate = Candidate::Legacy {
+                    algorithm: algorithm.number,
+                    math,
+                };
+                if !steps.may(&candidate.to_string()) {
+                    listings.push(barred(candidate));
+                    continue;
+                }
                 listings.push(Listing {
-                    candidate: Candidate::Legacy {
-                        algorithm: algorithm.number,
-                        math,
-                    },
+                    candidate,
                     support: self.support(session, problem, algorithm, math),
                 });
             }
