@@ -86,8 +86,8 @@ impl Lanes {
     /// Without branches.
     #[inline(always)]
     fn add(&mut self, row: &[f64; SIDE]) {
-        for i in 0..SIDE {
-            let magnitude = row[i].abs();
+        for (i, value) in row.iter().enumerate() {
+            let magnitude = value.abs();
             let finite = magnitude < f64::INFINITY;
             self.zeros[i] |= magnitude == 0.0;
             self.others[i] |= !finite;

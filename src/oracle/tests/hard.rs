@@ -66,7 +66,7 @@ fn value(draw: Draw, dtype: DType, random: Stream, i: usize) -> f64 {
             bits: wide,
         } => {
             let wide = wide.min(format.precision);
-            let significand = (bits >> 8) % (1 << wide) | 1 << (wide - 1);
+            let significand = ((bits >> 8) % (1 << wide)) | (1 << (wide - 1));
             let drawn = at + (random.word(i, 1) >> 40) as i32 % (spread + 1);
             let exponent = drawn.clamp(format.emin + 1, format.emax - 1);
             sign * significand as f64 * exp2(exponent + 1 - wide)
@@ -74,7 +74,11 @@ fn value(draw: Draw, dtype: DType, random: Stream, i: usize) -> f64 {
         Draw::Pairs => {
             let pair = format.round(1.0 + random.unit(i / 2, 2));
             let off = (bits % 3) as f64 * format.ulp(1.0);
-            if i % 2 == 0 { pair } else { -(pair + off) }
+            if i.is_multiple_of(2) {
+                pair
+            } else {
+                -(pair + off)
+            }
         }
     }
 }
