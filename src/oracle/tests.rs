@@ -163,8 +163,8 @@ proptest! {
 }
 
 #[test]
-fn reference_long_sums_flush_the_limbs() {
-    // Beyond 4096 products, of the largest fp16 values: limbs are at their limit.
+fn reference_long_fp16_sums_are_exact() {
+    // The largest and the least fp16 values: in as many parts as there are.
     let line = "fwd c=9000 k=7 in=1 ker=1 type=fp16 fill=overflow:3";
     let inputs = inputs(line);
     let fast = reference(&inputs, &Sample::All);

@@ -18,6 +18,9 @@ enum Draw {
     Subnormal,
     /// Significands of at most `bits`, exponents within `spread` of `at`.
     Near { at: i32, spread: i32, bits: i32 },
+    /// Positive, the largest odd significands; exponents `spread` above `at`, and
+    /// some at it.
+    Full { at: i32, spread: i32 },
     /// Neighbours differ in sign and, at most, in the last bits.
     Pairs,
 }
@@ -70,6 +73,12 @@ fn value(draw: Draw, dtype: DType, random: Stream, i: usize) -> f64 {
             let drawn = at + (random.word(i, 1) >> 40) as i32 % (spread + 1);
             let exponent = drawn.clamp(format.emin + 1, format.emax - 1);
             sign * significand as f64 * exp2(exponent + 1 - wide)
+        }
+        Draw::Full { at, spread } => {
+            let significand = (1 << format.precision) - 1 - 2 * (bits % 4);
+            let low = random.word(i, 1).is_multiple_of(8);
+            let exponent = if low { at } else { at + spread };
+            significand as f64 * exp2(exponent + 1 - format.precision)
         }
         Draw::Pairs => {
             let pair = format.round(1.0 + random.unit(i / 2, 2));
@@ -184,6 +193,21 @@ proptest! {
         let inputs = hard_inputs(&problem, sides, seed);
         let sample = Sample::choose(&inputs.problem, 20, seed);
         for output in &reference(&inputs, &sample).outputs {
+            check(&inputs, output)?;
+        }
+    }
+
+    /// Sums as near as can be to what a double holds, in as many parts as that takes.
+    #[test]
+    fn hard_data_long_fp16_sums_are_exact(
+        c in 1usize..3000,
+        spreads in (0i32..29, 0i32..29),
+        seed: u64,
+    ) {
+        let [a, b] = [spreads.0, spreads.1].map(|spread| (Draw::Full { at: -14, spread }, 0));
+        let inputs = hard_inputs(&format!("fwd c={c} k=2 in=2 ker=1 type=fp16"), [a, b], seed);
+        for output in &reference(&inputs, &Sample::All).outputs {
+            prop_assert_eq!(output.value.radius, 0.0);
             check(&inputs, output)?;
         }
     }
