@@ -69,7 +69,7 @@ impl Geometry {
         for c in 0..cg {
             let image = n * self.c + first_c + c;
             let filter = k * cg + c;
-            each_tap(self.kernel, |tap| {
+            each(self.kernel, |tap| {
                 if let Some(from) = self.input_position(at, tap) {
                     visit(
                         join(image, from, self.input),
@@ -88,7 +88,7 @@ impl Geometry {
         for k in first_k..first_k + kg {
             let image = n * self.k + k;
             let filter = k * cg + c % cg;
-            each_tap(self.kernel, |tap| {
+            each(self.kernel, |tap| {
                 if let Some(from) = self.output_position(at, tap) {
                     visit(
                         join(filter, tap, self.kernel),
@@ -105,7 +105,7 @@ impl Geometry {
         let k = outer / cg;
         let c = self.group_channels(k).1 + outer % cg;
         for n in 0..self.n {
-            each_tap(self.output, |at| {
+            each(self.output, |at| {
                 if let Some(from) = self.input_position(at, tap) {
                     visit(
                         join(n * self.c + c, from, self.input),
@@ -169,7 +169,8 @@ fn join(outer: usize, at: [usize; 3], size: [usize; 3]) -> usize {
     ((outer * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2]
 }
 
-fn each_tap(size: [usize; 3], mut visit: impl FnMut([usize; 3])) {
+/// All indices below `size`, in row-major order.
+pub(crate) fn each(size: [usize; 3], mut visit: impl FnMut([usize; 3])) {
     for d in 0..size[0] {
         for h in 0..size[1] {
             for w in 0..size[2] {

@@ -1,7 +1,7 @@
 //! A convolution in any direction as a matrix product per group:
 //! out[channel, position] = Σ_r weight[channel, r] · patch[position, r].
 
-use crate::geometry::{Geometry, split};
+use crate::geometry::{Geometry, each, split};
 use crate::problem::Direction;
 
 /// Index arithmetic of the matrix product. The reduction index r is
@@ -48,6 +48,30 @@ impl Lowering {
     /// Length of the sum, padding included.
     pub fn depth(&self) -> usize {
         self.outer * self.inner
+    }
+
+    /// Length of the inner index of the sum.
+    pub fn inner(&self) -> usize {
+        self.inner
+    }
+
+    /// Outputs that are neighbours in the result, and whose positions are too:
+    /// those of one image and channel.
+    pub fn row(&self) -> usize {
+        match self.geometry.direction {
+            Direction::BwdFilter => self.positions,
+            _ => self.positions / self.geometry.n,
+        }
+    }
+
+    /// Where the weights of a channel lie, for each outer index: `inner` in a row.
+    pub fn weight_rows(&self, group: usize, channel: usize) -> impl Iterator<Item = usize> {
+        let start = self.weight(group, channel, 0);
+        let step = match self.outer {
+            1 => 0,
+            _ => self.weight(group, channel, self.inner) - start,
+        };
+        (0..self.outer).map(move |outer| start + outer * step)
     }
 
     /// Logical offset in the weights' operand of weight[channel, r].
@@ -108,17 +132,16 @@ impl Lowering {
     pub fn patch(&self, group: usize, position: usize, offsets: &mut Vec<Option<usize>>) -> Base {
         let g = &self.geometry;
         let volume = |s: [usize; 3]| s.iter().product::<usize>();
-        let (image, out, taps) = (volume(g.input), volume(g.output), volume(g.kernel));
+        let (image, out) = (volume(g.input), volume(g.output));
         let (cg, kg) = (g.c / g.groups, g.k / g.groups);
         let flat = |at: [usize; 3], size: [usize; 3]| (at[0] * size[1] + at[1]) * size[2] + at[2];
         offsets.clear();
         match g.direction {
             Direction::Fwd => {
                 let (n, at) = split(position, g.output);
-                offsets.extend((0..taps).map(|t| {
-                    let tap = split(t, g.kernel).1;
-                    g.input_position(at, tap).map(|from| flat(from, g.input))
-                }));
+                each(g.kernel, |tap| {
+                    offsets.push(g.input_position(at, tap).map(|from| flat(from, g.input)));
+                });
                 Base {
                     start: (n * g.c + group * cg) * image,
                     step: image,
@@ -126,10 +149,9 @@ impl Lowering {
             }
             Direction::BwdData => {
                 let (n, from) = split(position, g.input);
-                offsets.extend((0..taps).map(|t| {
-                    let tap = split(t, g.kernel).1;
-                    g.output_position(from, tap).map(|at| flat(at, g.output))
-                }));
+                each(g.kernel, |tap| {
+                    offsets.push(g.output_position(from, tap).map(|at| flat(at, g.output)));
+                });
                 Base {
                     start: (n * g.k + group * kg) * out,
                     step: out,
@@ -137,10 +159,9 @@ impl Lowering {
             }
             Direction::BwdFilter => {
                 let (c, tap) = split(position, g.kernel);
-                offsets.extend((0..out).map(|o| {
-                    let at = split(o, g.output).1;
-                    g.input_position(at, tap).map(|from| flat(from, g.input))
-                }));
+                each(g.output, |at| {
+                    offsets.push(g.input_position(at, tap).map(|from| flat(from, g.input)));
+                });
                 Base {
                     start: (group * cg + c) * image,
                     step: g.c * image,

@@ -1,6 +1,8 @@
 //! Tensors on the host: the very bits the library is given, in logical order.
 
 use bytemuck::cast_slice;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
@@ -136,8 +138,8 @@ impl Tensor {
         match &self.data {
             Data::Fp8E4m3(v) => decode(v, DType::Fp8E4m3),
             Data::Fp8E5m2(v) => decode(v, DType::Fp8E5m2),
-            Data::Fp16(v) => decode(v, DType::Fp16),
-            Data::Bf16(v) => decode(v, DType::Bf16),
+            Data::Fp16(v) => v.reinterpret_cast::<f16>().to_f64_vec(),
+            Data::Bf16(v) => v.reinterpret_cast::<bf16>().to_f64_vec(),
             Data::Fp32(v) => v.iter().map(|&b| f32::from_bits(b).into()).collect(),
             Data::Fp64(v) => v.iter().map(|&b| f64::from_bits(b)).collect(),
         }
@@ -154,7 +156,7 @@ impl Tensor {
     }
 }
 
-fn decode<B: Copy + Into<u64>>(bits: &[B], dtype: DType) -> Vec<f64> {
+fn decode(bits: &[u8], dtype: DType) -> Vec<f64> {
     bits.iter().map(|&b| dtype.from_bits(b.into())).collect()
 }
 

@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::bound::{Accumulator, Arithmetic, Family, Generation, OperandRounding, Units};
 use crate::candidate::Repro;
+use crate::dtype::DType;
+use crate::fill::FillKind;
+use crate::fill::stream::Stream;
 use crate::oracle::{self, Sample};
 use crate::outcome::{Deviation, MemoryFault, MemoryFaultKind};
 
@@ -360,4 +365,57 @@ fn message_names_place_bits_and_allowance() {
         "{words}"
     );
     assert!(words.contains("got 100 (0x42c80000)"), "{words}");
+}
+
+fn lines() -> impl Strategy<Value = String> {
+    (
+        prop::sample::select(vec!["fwd", "bwd_data", "bwd_filter"]),
+        prop::sample::select(DType::ALL.to_vec()),
+        prop::sample::select(vec![
+            FillKind::Normal,
+            FillKind::UniformPositive,
+            FillKind::LogUniform,
+            FillKind::Cancelling,
+            FillKind::NearOverflow,
+            FillKind::Subnormal,
+        ]),
+        (1usize..40, 1usize..4, 1usize..3, 1usize..3),
+        any::<u64>(),
+    )
+        .prop_map(|(head, dtype, fill, (c, k, g, stride), seed)| {
+            format!(
+                "{head} c={} k={} in=6x5 ker=3x2 stride={stride}x1 pad=1x0 dil=1x2 g={g} type={dtype} fill={}:{seed}",
+                c * g,
+                k * g,
+                fill.name(),
+            )
+        })
+}
+
+proptest! {
+    /// Certified values lead to the verdicts that exact ones do, near the bound too.
+    #[test]
+    fn verdicts_are_those_of_the_arbiter(line in lines(), share in 0.0f64..1.5, seed: u64) {
+        let accumulator = match line.contains("fp64") {
+            true => Accumulator::Fp64,
+            false => Accumulator::Fp32,
+        };
+        let mut bench = Bench::new(&line, Arithmetic::simt(accumulator));
+        let dtype = bench.inputs.problem.result_type();
+        let random = Stream::new(seed, 0);
+        let dims = bench.inputs.problem.dims(bench.inputs.problem.direction.result());
+        let result = Tensor::from_fn(dtype, &dims, |i| {
+            let output = &bench.reference.outputs[i];
+            output.value.hi + share * random.sign(i, 0) * bench.bounds.at(output)
+        });
+        let fast = bench.judgement(bench.seen(result.clone()));
+        let mut exact = oracle::reference_by_arbiter(&bench.inputs);
+        // S is rounded up: bounds are those of the fast one.
+        for (exact, fast) in exact.outputs.iter_mut().zip(&bench.reference.outputs) {
+            exact.s = fast.s;
+        }
+        bench.reference = exact;
+        let slow = bench.judgement(bench.seen(result));
+        prop_assert_eq!((fast.verdict, fast.wrong), (slow.verdict, slow.wrong));
+    }
 }

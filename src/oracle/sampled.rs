@@ -1,13 +1,13 @@
 //! Single outputs, wherever they are: what large problems are sampled with, and
 //! what is left of data with NaN or infinity.
 //!
-//! The same methods and radii as in [`super::blocked`], one output at a time;
+//! The same methods and radii as in [`super::pass`], one output at a time;
 //! outputs with a product that is not finite go to the arbiter.
 
 use rayon::prelude::*;
 
-use super::blocked::{FP16_QUANTUM, Found, Method, Pass, with_pass};
 use super::kernel::{Dispatched, dispatch};
+use super::pass::{Found, Method, Pass, double_double, with_pass};
 use super::{Output, arbiter};
 use crate::dtype::exp2;
 use crate::fill::Inputs;
@@ -40,19 +40,18 @@ impl Dispatched for Part<'_> {
         let mut outputs = Vec::with_capacity(self.list.len());
         for &index in self.list {
             places.locate(self.pass, index);
-            let found = match self.pass.method {
-                Method::FixedPoint => places.sum(self.pass, add_fixed),
-                Method::Plain => places.sum(self.pass, add),
-                Method::Twice => places.sum(self.pass, add_twice),
-            };
-            let output = Some(found)
-                .filter(|found| found.magnitude.is_finite())
+            places.gather(self.pass);
+            let output = places
+                .found(self.pass)
                 .and_then(|found| self.pass.output(index, found));
             outputs.push(output.unwrap_or_else(|| arbiter::output(self.pass.inputs, index)));
         }
         outputs
     }
 }
+
+/// fp16 values are integers times 2^-24.
+const FP16_QUANTUM: i32 = 24;
 
 /// Where the products of one output lie.
 #[derive(Default)]
@@ -63,6 +62,9 @@ struct Places {
     outer: usize,
     patch: Walk,
     weight: Walk,
+    /// The factors of its products, padding left out.
+    a: Vec<f64>,
+    b: Vec<f64>,
 }
 
 /// Start and step per outer index.
@@ -96,43 +98,91 @@ impl Places {
     }
 
     #[inline(always)]
-    fn sum(&self, pass: &Pass<'_>, add: impl Fn(&mut Found, f64, f64)) -> Found {
-        let mut found = Found::default();
-        for outer in 0..self.outer {
+    fn gather(&mut self, pass: &Pass<'_>) {
+        let width = self.inside.len();
+        self.a.resize(self.outer * width, 0.0);
+        self.b.resize(self.outer * width, 0.0);
+        // At least 1: a patch may lie in the padding altogether.
+        let rows = self.a.chunks_exact_mut(width.max(1));
+        let rows = rows.zip(self.b.chunks_exact_mut(width.max(1)));
+        for (outer, (a, b)) in rows.enumerate() {
             let patch = &pass.patches.values[self.patch.start + outer * self.patch.step..];
             let weight = &pass.weights.values[self.weight.start + outer * self.weight.step..];
-            for &(t, offset) in &self.inside {
-                let (a, b) = (patch[offset], weight[t]);
-                add(&mut found, a, b);
-                found.magnitude += (a * b).abs();
-                found.nonzero += u64::from(a != 0.0 && b != 0.0);
+            for ((a, b), &(t, offset)) in a.iter_mut().zip(b).zip(&self.inside) {
+                (*a, *b) = (patch[offset], weight[t]);
             }
         }
-        found
+    }
+
+    /// What the products sum to, or `None` where one is not finite.
+    #[inline(always)]
+    fn found(&self, pass: &Pass<'_>) -> Option<Found> {
+        let sums = sum_in_lanes(&self.a, &self.b);
+        let pairs = self.a.iter().copied().zip(self.b.iter().copied());
+        let sum = match pass.method {
+            Method::Exact(_) => double_double(pairs.fold(0, add_fixed), exp2(-2 * FP16_QUANTUM)),
+            Method::Plain => [sums.value, 0.0],
+            Method::Twice => pairs.fold([0.0; 2], add_twice),
+        };
+        sums.magnitude.is_finite().then(|| Found {
+            sum,
+            s: pass.s_of_double(sums.magnitude),
+            nonzero: sums.nonzero,
+        })
+    }
+}
+
+/// Products summed side by side; radii hold for any order.
+const LANES: usize = 8;
+
+struct Sums {
+    value: f64,
+    magnitude: f64,
+    nonzero: u64,
+}
+
+/// Σ a·b, Σ |a·b| and the number of nonzero products. No product of nonzero
+/// factors is zero: see [`with_pass`] for fp64, and other types' are far from it.
+#[inline(always)]
+fn sum_in_lanes(a: &[f64], b: &[f64]) -> Sums {
+    let (mut values, mut magnitudes) = ([0.0; LANES], [0.0; LANES]);
+    let mut counts = [0u64; LANES];
+    let mut add = |i: usize, a: f64, b: f64| {
+        let product = a * b;
+        values[i] += product;
+        magnitudes[i] += product.abs();
+        counts[i] += u64::from(product != 0.0);
+    };
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for i in 0..LANES {
+            add(i, a[i], b[i]);
+        }
+    }
+    for (i, (&a, &b)) in a_rest.iter().zip(b_rest).enumerate() {
+        add(i, a, b);
+    }
+    Sums {
+        value: values.iter().sum(),
+        magnitude: magnitudes.iter().sum(),
+        nonzero: counts.iter().sum(),
     }
 }
 
 /// Exact: products of 40-bit integers, units of 2^-48.
 #[inline(always)]
-fn add_fixed(found: &mut Found, a: f64, b: f64) {
-    let fixed = |v: f64| (v * exp2(FP16_QUANTUM)) as i64;
-    found.fixed += i128::from(fixed(a)) * i128::from(fixed(b));
-}
-
-/// The product is exact.
-#[inline(always)]
-fn add(found: &mut Found, a: f64, b: f64) {
-    found.sum += a * b;
+fn add_fixed(sum: i128, (a, b): (f64, f64)) -> i128 {
+    let fixed = |v: f64| (v * const { (1u64 << FP16_QUANTUM) as f64 }) as i64;
+    sum + i128::from(fixed(a)) * i128::from(fixed(b))
 }
 
 /// Dot2, as in [`super::kernel::add_products_twice`].
 #[inline(always)]
-fn add_twice(found: &mut Found, a: f64, b: f64) {
+fn add_twice([sum, correction]: [f64; 2], (a, b): (f64, f64)) -> [f64; 2] {
     let product = a * b;
     let product_error = a.mul_add(b, -product);
-    let next = found.sum + product;
-    let back = next - found.sum;
-    let sum_error = (found.sum - (next - back)) + (product - back);
-    found.correction += product_error + sum_error;
-    found.sum = next;
+    let next = sum + product;
+    let back = next - sum;
+    let sum_error = (sum - (next - back)) + (product - back);
+    [next, correction + (product_error + sum_error)]
 }
