@@ -94,17 +94,17 @@ impl<T: Scalar> Transforms<T> {
                 self.planner.plan_fft_forward(len)
             };
             let stride: usize = self.size[axis + 1..].iter().product();
-            let mut line = vec![Complex::new(T::zero(), T::zero()); len];
-            for start in 0..data.len() {
-                if !(start / stride).is_multiple_of(len) {
-                    continue;
-                }
-                for (i, cell) in line.iter_mut().enumerate() {
-                    *cell = data[start + i * stride];
-                }
-                fft.process(&mut line);
-                for (i, cell) in line.iter().enumerate() {
-                    data[start + i * stride] = *cell;
+            let zero = Complex::new(T::zero(), T::zero());
+            let mut line = vec![zero; len];
+            let mut scratch = vec![zero; fft.get_inplace_scratch_len()];
+            for block in data.chunks_mut(stride * len) {
+                for start in 0..stride {
+                    for (cell, from) in line.iter_mut().zip(block[start..].iter().step_by(stride)) {
+                        *cell = *from;
+                    }
+                    fft.process_with_scratch(&mut line, &mut scratch);
+                    let to = block[start..].iter_mut().step_by(stride);
+                    to.zip(&line).for_each(|(to, cell)| *to = *cell);
                 }
             }
         }

@@ -37,6 +37,28 @@ pub struct Site<'a> {
     pub run: u64,
 }
 
+/// Where the values of one position lie, `None` in the padding. Kept from one
+/// position to the next for its memory.
+#[derive(Default)]
+struct Patch {
+    offsets: Vec<Option<usize>>,
+    index: Vec<Option<usize>>,
+}
+
+impl Patch {
+    fn find(&mut self, lowering: &Lowering, group: usize, position: usize) {
+        let base = lowering.patch(group, position, &mut self.offsets);
+        self.index.clear();
+        let mut start = base.start;
+        while self.index.len() < lowering.depth() {
+            let offsets = self.offsets.iter();
+            let places = offsets.map(|offset| offset.map(|offset| start + offset));
+            self.index.extend(places);
+            start += base.step;
+        }
+    }
+}
+
 impl Gemm {
     /// Computes every output into `arena`. The workspace holds one patch of
     /// values; `fault` may step in at every stage.
@@ -56,11 +78,20 @@ impl Gemm {
             },
             run,
         };
+        let mut patch = Patch::default();
         for group in 0..lowering.groups {
             site.group = group;
             let rows = self.rows(&lowering, &site, arena, fault);
             for position in 0..lowering.positions {
-                self.position(&lowering, &mut site, position, &rows, arena, fault);
+                patch.find(&lowering, group, position);
+                self.position(
+                    &lowering,
+                    &mut site,
+                    position,
+                    (&rows, &mut patch),
+                    arena,
+                    fault,
+                );
             }
         }
     }
@@ -105,24 +136,16 @@ impl Gemm {
         lowering: &Lowering,
         site: &mut Site<'_>,
         position: usize,
-        rows: &[Prepared],
+        (rows, patch): (&[Prepared], &mut Patch),
         arena: &mut Arena,
         fault: Option<&Fault>,
     ) {
-        let mut offsets = Vec::new();
-        let base = lowering.patch(site.group, position, &mut offsets);
-        site.inner = offsets.len();
-        let mut index: Vec<Option<usize>> = (0..lowering.depth())
-            .map(|r| {
-                let offset = offsets[r % offsets.len()]?;
-                Some(base.start + r / offsets.len() * base.step + offset)
-            })
-            .collect();
+        site.inner = patch.offsets.len();
         if let Some(fault) = fault {
-            fault.patch(site, position, &mut index);
+            fault.patch(site, position, &mut patch.index);
         }
         let first = (site.group, position) == (0, 0);
-        self.gather(lowering, &index, arena, fault, first);
+        self.gather(lowering, &patch.index, arena, fault, first);
         let patch = self.sum(fault).prepare(&arena.workspace);
         for (channel, row) in rows.iter().enumerate() {
             let output = lowering.output(site.group, channel, position);
