@@ -26,7 +26,9 @@
 //! Then r = 1/sqrt(σ² + ε) moves with the variance (its derivative is monotonic)
 //! and has 8u of roundings: ε in fp32, the sum, and 2 ulp of the approximate
 //! reciprocal root of GPUs. y may be computed as (x − μ)·r·γ + β or from a fused
-//! scale γ·r and shift β − μ·γ·r, whose roundings are relative to |x| + |μ|.
+//! scale γ·r and shift β − μ·γ·r, whose roundings are relative to |x| + |μ|; dx
+//! likewise, as γ·r·(dy − dβ/m − x̂·dγ/m) or as a·dy + b·x + c with a = γ·r,
+//! b = −a·r·dγ/m and c = −b·μ − a·dβ/m (ONNX Runtime and Caffe2 write it so).
 //! dγ is bounded for Σ dy·(x − μ), not for Σ dy·x − μ·Σ dy.
 
 use rug::Float;
@@ -351,11 +353,18 @@ impl<'a> Bounds<'a> {
         statistics
             || self.errors[group].inverse == Upper::INFINITE && output != Output::SavedMean
             || bound > most
-            || (output == Output::Y && self.fused(group, i) > most)
-            || (output == Output::Dx && self.gain(group) > most)
+            || match output {
+                Output::Y => self.gain(group).max(self.fused(group, i)) > most,
+                Output::Dx => {
+                    let gain = self.gain(group);
+                    gain.max(gain * self.fused_gradient(group, i)) > most
+                }
+                _ => false,
+            }
     }
 
-    /// γ·r as computed is no larger.
+    /// γ·r as computed is no larger. A form that scales by it overflows where it
+    /// does, though x̂ be zero.
     fn gain(&self, group: usize) -> Upper {
         Upper::of(self.inputs.scale.get(group)) * self.inverse(group)
     }
@@ -457,8 +466,22 @@ impl<'a> Bounds<'a> {
         }
     }
 
+    /// The terms that dx adds up in its fused form, without the factor γ·r.
+    fn fused_gradient(&self, group: usize, i: usize) -> Upper {
+        let m = self.inputs.problem.count() as f64;
+        let Gradient { bias, scale, .. } = &self.reference.gradients[group];
+        let errors = &self.sums[group];
+        let dy = self.inputs.dy.as_ref().map_or(0.0, |dy| dy.get(i));
+        let mean = self.sizes[group].mean() + self.errors[group].mean;
+        let slope = (upper(scale) + errors.scale).over(m);
+        Upper::of(dy)
+            + (upper(bias) + errors.bias).over(m)
+            + slope * self.inverse(group) * (Upper::of(self.inputs.x.get(i)) + mean)
+    }
+
     /// dx = γ·r·(dy − dβ/m − x̂·dγ/m). The second share of the mean's error is for
-    /// the form that sums x − μ, whose exact sum is zero.
+    /// the form that sums x − μ, whose exact sum is zero; the roundings are those
+    /// of the fused form, whose terms are the larger.
     fn dx(&self, group: usize, i: usize) -> Upper {
         let errors = &self.errors[group];
         let (unit, m) = (self.unit(), self.inputs.problem.count() as f64);
@@ -480,7 +503,7 @@ impl<'a> Bounds<'a> {
         let inner = bias_error.over(m)
             + (normalised + error) * slope_error
             + slope * (error + shift)
-            + unit.times(8.0) * terms;
+            + unit.times(8.0) * self.fused_gradient(group, i);
         let gain = Upper::of(self.inputs.scale.get(group));
         let outer = errors.inverse + unit.times(4.0) * self.inverse(group);
         gain * (self.inverse(group) * inner + outer * terms) + self.flushes(group)

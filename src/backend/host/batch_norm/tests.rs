@@ -10,7 +10,7 @@ use crate::backend::batch_norm::Case;
 use crate::batch_norm::strategy::{self, Limits};
 use crate::batch_norm::{Fill, Judgement, Reference, judge};
 use crate::dtype::{DType, exp2};
-use crate::judge::Verdict;
+use crate::judge::{UntrustedReason, Verdict};
 
 const PLAIN: RunOptions = RunOptions { repeats: 0 };
 
@@ -57,6 +57,48 @@ proptest! {
             );
         }
     }
+}
+
+/// The verdict on a line where `output` came out with these values.
+fn verdict_with(line: &str, output: Output, values: &[(usize, f64)]) -> Verdict {
+    let inputs = inputs(line);
+    let host = HostCandidate::all().next().unwrap();
+    let mut backend = HostBatchNorm::new(None).unwrap();
+    let outcome = backend.run(&inputs, Candidate::Host(host), &PLAIN).unwrap();
+    let Outcome::Ran(mut seen) = outcome else {
+        panic!("{line} did not run");
+    };
+    let tensor = seen.outputs.get_mut(output).unwrap();
+    for &(index, value) in values {
+        tensor.set(index, value);
+    }
+    judge(&inputs, &Reference::of(&inputs), &Outcome::Ran(seen)).verdict
+}
+
+/// A persistent kernel of cuDNN 9.19 on an H200 computes dx as a·dy + b·x + c,
+/// whose terms are thousands of times the result here.
+#[test]
+fn gradients_of_the_fused_form_are_right() {
+    let line = "bn_bwd c=32 in=14x7 type=fp16 mode=persistent eps=0.00000001 \
+                fill=offset:7624390262274099580";
+    let at = (3 * 14 + 13) * 7 + 2;
+    let with = |value| verdict_with(line, Output::Dx, &[(at, value)]);
+    assert_eq!(with(-0.0743408203125), Verdict::Passed);
+    assert!(matches!(with(-0.0753173828125), Verdict::Failed(_)));
+}
+
+/// Where γ·r is beyond fp32, a form that scales by it gives infinity times zero.
+#[test]
+fn scales_beyond_the_accumulators_range_leave_no_number() {
+    let line = "bn_train c=4 in=1x1 type=bf16 factor=1 running=off \
+                fill=overflow:18299579568708873028";
+    for i in 0..4 {
+        let found = verdict_with(line, Output::Y, &[(i, f64::NAN)]);
+        assert_eq!(found, Verdict::Untrusted(UntrustedReason::NonFinite));
+    }
+    let plain = "bn_train c=4 in=1x1 type=bf16 factor=1 running=off fill=normal:1";
+    let found = verdict_with(plain, Output::Y, &[(0, f64::NAN)]);
+    assert!(matches!(found, Verdict::Failed(_)), "{found:?}");
 }
 
 /// Lines on which a fault must show, one line per fault at least.
