@@ -645,3 +645,24 @@ fn disk_that_is_read_only_is_exit_3() {
     }
     assert!(trials(&out).len() >= 19);
 }
+
+/// A nightly run goes on while a new build takes the program's place.
+#[test]
+fn workers_start_though_the_program_is_gone() {
+    let folder = TempDir::new().unwrap();
+    let (copy, out) = (folder.path().join("convfuzz"), folder.path().join("out"));
+    fs::copy(program(), &copy).unwrap();
+    let arguments = fuzz(&out, &["--cases", "3", "--jobs", "1"]);
+    let mut command = Command::new(&copy);
+    let mut child = command
+        .current_dir(std::env::temp_dir())
+        .args(arguments)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the copy starts");
+    // The program is running by now; its first worker is hardly started.
+    fs::remove_file(&copy).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(!trials(&out).is_empty());
+}

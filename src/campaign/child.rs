@@ -28,6 +28,9 @@ const MEMORY_INTERVAL: Duration = Duration::from_millis(50);
 /// The exit code of a bug of convfuzz, as of [`Error::exit_code`].
 const BUG: i32 = 70;
 
+/// This program, though its file be replaced or removed while it runs.
+pub const THIS_PROGRAM: &str = "/proc/self/exe";
+
 /// SIGKILL: what the system sends when memory runs out.
 const KILL: i32 = 9;
 
@@ -97,6 +100,7 @@ impl Worker {
     fn spawn(start: &Start<'_>) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut child = Command::new(start.program)
+            .arg0("convfuzz")
             .arg("worker")
             .envs(start.variables.iter().map(|(name, value)| (name, value)))
             .stdin(OwnedFd::from(theirs))

@@ -37,6 +37,7 @@ pub mod soundness;
 mod streaks;
 pub mod worker;
 
+pub use child::THIS_PROGRAM;
 use crew::{Crew, Message};
 use delivery::Delivery;
 use draws::Draws;

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::child::{Heard, Start, Worker, failure};
+use super::child::{Heard, Start, THIS_PROGRAM, Worker, failure};
 use super::memory;
 use super::protocol::{Observed, Reply, Request};
 use super::seat::{broken, no_end_within, out_of_memory};
@@ -73,12 +73,7 @@ impl Terms {
 
     /// Starts a worker for such trials.
     pub(super) fn start(&self) -> Result<Worker> {
-        let program = match &self.program {
-            Some(program) => program.clone(),
-            None => std::env::current_exe().map_err(|e| {
-                Error::environment("cannot find this program to start workers").with_source(e)
-            })?,
-        };
+        let program = self.program.as_deref().unwrap_or(Path::new(THIS_PROGRAM));
         let setup = Request::Setup {
             backend: self.backend.clone(),
             repeats: self.repeats,
@@ -86,7 +81,7 @@ impl Terms {
         };
         let variables = self.log.as_deref().map(log_variables);
         Worker::start(&Start {
-            program: &program,
+            program,
             setup: &setup,
             variables: &variables.unwrap_or_default(),
             memory: self.memory,

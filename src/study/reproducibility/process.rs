@@ -1,6 +1,7 @@
 //! A training in a process of its own.
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,7 @@ use super::trace::{self, Trace};
 use crate::backend::host::carrier;
 use crate::backend::open::{self, BackendSpec};
 use crate::backend::{Backend, batch_norm};
+use crate::campaign::THIS_PROGRAM;
 use crate::error::{Error, Result};
 use crate::fill::{Fill, FillKind, Inputs};
 use crate::problem::ConvProblem;
@@ -53,8 +55,8 @@ pub fn serve(from: impl std::io::Read, to: &mut impl Write) -> Result<()> {
 /// Does one job in another process.
 pub fn elsewhere(job: &Job) -> Result<Trace> {
     let environment = |e| Error::environment("cannot start a training process").with_source(e);
-    let program = std::env::current_exe().map_err(environment)?;
-    let mut child = Command::new(program)
+    let mut child = Command::new(THIS_PROGRAM)
+        .arg0("convfuzz")
         .args(["study", COMMAND])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
