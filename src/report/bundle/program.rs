@@ -31,7 +31,7 @@ pub(super) fn environment() -> Environment<'static> {
 }
 
 pub(super) fn values(bundle: &Bundle<'_>) -> Value {
-    let problem = lifted(&bundle.repro.problem);
+    let problem = described(bundle);
     let [first, second] = problem.direction.operands();
     let result = problem.direction.result();
     let common = context! {
@@ -71,11 +71,13 @@ pub(super) fn values(bundle: &Bundle<'_>) -> Value {
     context! { ..specific, ..common }
 }
 
-/// cuDNN has no 1D convolutions: like the backend, the program runs them as 2D
-/// ones of height 1. Logical offsets do not change.
-pub(super) fn lifted(problem: &ConvProblem) -> ConvProblem {
-    let mut problem = problem.clone();
-    if problem.rank() == 1 {
+/// The problem as the backend puts it to cuDNN, whose legacy API has no 1D
+/// convolutions: they are 2D ones of height 1. Logical offsets do not change. A
+/// graph API that knows none either refuses the program (exit code 2).
+pub(super) fn described(bundle: &Bundle<'_>) -> ConvProblem {
+    let mut problem = bundle.repro.problem.clone();
+    let legacy = matches!(bundle.repro.via, Some(Candidate::Legacy { .. }));
+    if legacy && problem.rank() == 1 {
         for (list, filler) in [
             (&mut problem.spatial, 1),
             (&mut problem.kernel, 1),
@@ -182,7 +184,7 @@ fn data_type(dtype: DType) -> &'static str {
 
 /// Members of the program's `Tensor`.
 fn tensor_initialiser(bundle: &Bundle<'_>, role: Role, file: &str) -> String {
-    let problem = &lifted(&bundle.repro.problem);
+    let problem = &described(bundle);
     let dims = problem.dims(role);
     format!(
         "\"{file}\", {}, {{{}}}, {{{}}}",
@@ -295,7 +297,23 @@ mod tests {
         );
         assert!(program.contains("static const uint16_t first_bits[] = { 0x"));
         assert!(program.contains("CUDNN_TENSOR_OP_MATH"));
-        assert!(!program.contains("cudnnBackend"));
+        assert!(!program.contains("cudnnBackend") && !program.contains("bool accepted"));
+    }
+
+    /// What the harness varies between repeats, and how it counts failures.
+    #[test]
+    fn render_runs_with_every_workspace_and_tells_refusals_from_faults() {
+        let program = rendered("fwd c=2 k=2 in=3 ker=1 fill=ints:1 via=engine:84");
+        for words in [
+            "once(handle, NANS, with_nan)",
+            "once(handle, ZEROS, with_zero)",
+            "once(handle, LEFTOVER, with_leftover)",
+            "if (accepted) std::exit(1);",
+            "CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, { 1 }",
+            "executing = accepted = false",
+        ] {
+            assert!(program.contains(words), "no '{words}' in\n{program}");
+        }
     }
 
     #[test]

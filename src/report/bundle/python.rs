@@ -19,7 +19,7 @@ pub fn render(bundle: &Bundle<'_>) -> String {
 }
 
 fn values(bundle: &Bundle<'_>) -> Value {
-    let problem = program::lifted(&bundle.repro.problem);
+    let problem = program::described(bundle);
     let [first, second] = problem.direction.operands();
     let own = context! {
         first => tensor(bundle, first, &npy_name(first.name())),
@@ -98,7 +98,7 @@ fn engine(problem: &ConvProblem, knobs: &[(u32, i64)]) -> Value {
 
 /// Arguments of the script's `Tensor`.
 fn tensor(bundle: &Bundle<'_>, role: Role, file: &str) -> String {
-    let problem = &program::lifted(&bundle.repro.problem);
+    let problem = &program::described(bundle);
     let (dims, dtype) = (problem.dims(role), problem.dtype(role));
     let strides = program::strides(bundle, &dims);
     let (number, width) = (data_type(dtype), dtype.size());

@@ -123,8 +123,10 @@ fn script_of_an_engine_names_numbers_of_the_direction() {
     assert!(script.contains("1301, INT64, i64([4])"));
     let knobs = with_bundle(LINES[0], python::render);
     assert!(knobs.contains("[(2, 4), (13, 1)]"), "{knobs}");
-    // One dimension is run as two.
-    assert!(script.contains("[1, 2, 1, 3], [6, 1, 6, 2]"), "{script}");
+    // The legacy API has no 1D convolutions.
+    assert!(script.contains("[1, 2, 3], [6, 1, 2]"), "{script}");
+    let legacy = with_bundle(LINES[3], python::render);
+    assert!(legacy.contains("[1, 2, 1, 3], [6, 3, 3, 1]"), "{legacy}");
 }
 
 fn case_file(line: &str) -> CaseFile {
