@@ -22,6 +22,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 try:
@@ -38,6 +39,7 @@ RATE = 0.02
 HERE, ELSEWHERE = 10, 3
 PRECISIONS = ["fp32", "mixed"]
 CHOICES = ["default", "benchmarked", "deterministic"]
+TABLES = ["runs", "steps", "rates", "kernels", "corrected"]
 
 # Names of the study: of what a layer computes, of the gradient of that, and of the
 # gradients of a layer's parameters.
@@ -283,8 +285,9 @@ def elsewhere(options, precision, choice, runs, detail):
 # All.
 
 
-def pair(options, precision, choice, tables):
-    """Everything about one precision and choice: rows for the tables."""
+def pair(options, precision, choice):
+    """Everything about one precision and choice: rows by table."""
+    tables = {name: [] for name in TABLES}
     fixed = choice == "deterministic"
     here = elsewhere(options, precision, choice, options.repeats if fixed else min(HERE, options.repeats), True)
     first, there, count = here["first"], here["first"], 0
@@ -305,6 +308,22 @@ def pair(options, precision, choice, tables):
         tables["corrected"].append({
             "schema": SCHEMA, "precision": precision, "runs": options.repeats,
             "identical": here["identical"], "tensors": len(first)})
+    return tables
+
+
+def measure(options):
+    """All tables. Pairs are measured side by side: most of the time goes into starting
+    PyTorch."""
+    pairs = [(precision, choice) for precision in PRECISIONS for choice in CHOICES]
+    workers = max(1, min(len(pairs), (os.cpu_count() or 1) // 2))
+    with ThreadPoolExecutor(workers) as pool:
+        runs = {pool.submit(pair, options, *names): names for names in pairs}
+        for run in as_completed(runs):
+            run.result()
+            print(f"{', '.join(runs[run])}: measured", file=sys.stderr)
+        found = [run.result() for run in runs]
+    tables = {name: [row for part in found for row in part[name]] for name in TABLES}
+    return {**tables, "environment": [environment_of(torch.device(options.device))]}
 
 
 def short(value):
@@ -360,7 +379,8 @@ SGD. *mixed* is autocast to fp16 without loss scaling (O1), *fp32* is O0. *defau
 ## Where two runs part
 
 Trainings compared with the first until one differed, at most {min(HERE, options.repeats)} in one process ({options.repeats} deterministic ones) and
-{ELSEWHERE} in processes of their own:
+{ELSEWHERE} in processes of their own. Trainings of all kinds run on the device at a time, as in a cluster;
+autotuning measures under that load:
 
 {markdown(tables["runs"], ["precision", "choice", "processes", "runs", "identical", "step", "operation",
                            "tensor", "elements", "of", "largest", "largest_ulps"])}
@@ -442,12 +462,7 @@ def main():
     if options.device.startswith("cuda") and not torch.cuda.is_available():
         print("error: PyTorch sees no CUDA GPU; --device cpu measures the CPU", file=sys.stderr)
         return 3
-    tables = {"runs": [], "steps": [], "rates": [], "kernels": [], "corrected": [],
-              "environment": [environment_of(torch.device(options.device))]}
-    for precision in PRECISIONS:
-        for choice in CHOICES:
-            pair(options, precision, choice, tables)
-            print(f"{precision}, {choice}: measured", file=sys.stderr)
+    tables = measure(options)
     text = page(tables, options)
     print(text)
     if options.out:
