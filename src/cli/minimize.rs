@@ -1,6 +1,7 @@
 //! The findings of a run, each brought down to its simplest trial and bundled.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -14,7 +15,7 @@ use crate::campaign::solo::{Solo, Terms};
 use crate::cli::dossier::Dossier;
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
-use crate::finding::{Finding, Findings};
+use crate::finding::{Finding, Findings, Signature};
 use crate::minimize::{Minimized, Options, minimize};
 use crate::shrink::Rate;
 
@@ -62,8 +63,8 @@ pub struct Bundled {
 const FOLDER: &str = "findings";
 
 impl MinimizeArgs {
-    /// Looks into the findings most often seen, several at a time, and writes
-    /// bundles to `folder/findings/`.
+    /// Looks into findings of every kind, the most often seen first, several at a
+    /// time, and writes bundles to `folder/findings/`.
     pub fn run(
         &self,
         findings: &Findings,
@@ -72,8 +73,7 @@ impl MinimizeArgs {
         stop: &AtomicBool,
         terminal: &Terminal,
     ) -> Result<Vec<Bundled>> {
-        let mut queue: Vec<Finding> = findings.iter().cloned().collect();
-        queue.sort_by_key(|f| std::cmp::Reverse(f.trials));
+        let mut queue = by_kind(findings.iter().cloned().collect());
         let left_out = queue.len().saturating_sub(self.findings);
         queue.truncate(self.findings);
         if queue.is_empty() {
@@ -98,6 +98,29 @@ impl MinimizeArgs {
         write_index(&job.folder, &done)?;
         Ok(done)
     }
+}
+
+/// One finding of every kind, then a second of every kind, and so on: a fault
+/// has a finding for each type and layout it shows in, and its many must not
+/// crowd out the few of another. Within a round, those most often seen first.
+fn by_kind(mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.sort_by_key(|f| Reverse(f.trials));
+    let mut seen = HashMap::new();
+    let mut rounds: Vec<(usize, Finding)> = Vec::new();
+    for finding in findings {
+        let Signature {
+            reason,
+            direction,
+            candidate,
+            ..
+        } = &finding.signature;
+        let kind = (direction.clone(), candidate.clone(), reason.clone());
+        let round = seen.entry(kind).or_insert(0);
+        rounds.push((*round, finding));
+        *round += 1;
+    }
+    rounds.sort_by_key(|(round, _)| *round);
+    rounds.into_iter().map(|(_, finding)| finding).collect()
 }
 
 /// The work, shared by its threads.
@@ -291,4 +314,39 @@ fn write_index(folder: &Path, done: &[Bundled]) -> Result<()> {
     fs::create_dir_all(folder)
         .and_then(|()| fs::write(&path, text))
         .map_err(|e| Error::output(format!("cannot write {}", path.display())).with_source(e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::TrialRecord;
+
+    fn finding(candidate: &str, layout: &str, trials: u64) -> Finding {
+        let record = TrialRecord {
+            verdict: "failed".to_owned(),
+            candidate: candidate.to_owned(),
+            layout: layout.to_owned(),
+            ..TrialRecord::default()
+        };
+        Finding {
+            signature: Signature::of(&record).unwrap(),
+            trials,
+            repro: String::new(),
+            detail: None,
+            max_ratio: None,
+        }
+    }
+
+    #[test]
+    fn by_kind_takes_one_of_each_before_a_second_of_any() {
+        let findings = vec![
+            finding("engine:4", "nchw", 90),
+            finding("engine:4", "nhwc", 80),
+            finding("engine:84", "nchw", 1),
+            finding("engine:7", "nchw", 3),
+        ];
+        let order = by_kind(findings);
+        let trials: Vec<u64> = order.iter().map(|f| f.trials).collect();
+        assert_eq!(trials, [90, 3, 1, 80]);
+    }
 }
