@@ -113,23 +113,23 @@ pub fn run_listed(
     Ok(())
 }
 
-/// Runs the candidate that `repro` names on `inputs`, which stand for its fill.
+/// Runs the candidate of `listing` on `inputs`, which stand for the fill of `repro`.
 pub fn run_inputs(
     backend: &mut dyn Backend,
     repro: &Repro,
+    listing: &Listing,
     inputs: Inputs,
     options: &TrialOptions,
     on: &mut dyn FnMut(Event),
 ) -> Result<()> {
-    let mut done = Vec::new();
-    let mut data = Data::new(|| inputs, options)?;
-    for listing in &listings(backend, repro, &mut Steps::unwatched())? {
-        done.push(match &listing.support {
-            Support::Refused(why) => refused(repro, listing, why),
-            Support::Offered { .. } => data.trial(backend, repro, listing, options, on)?,
-        });
-    }
-    finish(repro, done, on);
+    let done = match &listing.support {
+        Support::Refused(why) => refused(repro, listing, why),
+        Support::Offered { .. } => {
+            let mut data = Data::new(|| inputs, options)?;
+            data.trial(backend, repro, listing, options, on)?
+        }
+    };
+    finish(repro, vec![done], on);
     Ok(())
 }
 
@@ -141,14 +141,27 @@ pub fn listings(
 ) -> Result<Vec<Listing>> {
     match &repro.via {
         None => backend.list(&repro.problem, steps),
-        Some(candidate) => Ok(vec![Listing {
-            candidate: candidate.clone(),
-            support: backend.list_one(&repro.problem, candidate, steps)?,
-        }]),
+        Some(_) => Ok(vec![listing(backend, repro, steps)?]),
     }
 }
 
-/// The same for a line from a file, which another version of the library may
+/// The one candidate that a line names.
+///
+/// # Errors
+/// Usage, where it names none.
+pub fn listing(backend: &mut dyn Backend, repro: &Repro, steps: &mut Steps<'_>) -> Result<Listing> {
+    let candidate = repro.via.clone().ok_or_else(|| {
+        Error::usage(
+            "one candidate is run alone: add via= to the line, as 'convfuzz list' names it",
+        )
+    })?;
+    Ok(Listing {
+        support: backend.list_one(&repro.problem, &candidate, steps)?,
+        candidate,
+    })
+}
+
+/// [`listings`] for a line from a file, which another version of the library may
 /// have written: a candidate that does not exist here is one that is refused.
 pub fn replayed(
     backend: &mut dyn Backend,

@@ -9,6 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use convfuzz::backend::open::{BackendKind, BackendSpec};
+use convfuzz::campaign::solo::{Solo, Terms};
+use convfuzz::candidate::Repro;
 use convfuzz::record::TrialRecord;
 use convfuzz::report::environment::Ending;
 use convfuzz::report::{folder, journal, read};
@@ -172,6 +175,59 @@ fn workers_killed_by_planning_name_the_candidate_and_change_no_other_record() {
     let more = ["--cases", "100", "--jobs", "2"];
     let (dead, of) = deaths_change_nothing_else("plan_segfault", &more);
     assert!(dead > 0 && dead < of, "{dead} of {of}");
+}
+
+/// A step that is no candidate's: what a library's heuristics are.
+#[test]
+fn workers_killed_by_ranking_blame_no_candidate_and_change_no_record() {
+    let (parent, fault) = (TempDir::new().unwrap(), "rank_segfault");
+    let (clean, faulty) = (parent.path().join("clean"), parent.path().join("faulty"));
+    let more = ["--cases", "100", "--jobs", "2"];
+    expect(&fuzz(&clean, &more), 0);
+    expect(
+        &fuzz(&faulty, &[&more[..], &["--fault", fault]].concat()),
+        1,
+    );
+    // What died has a row of its own, so the others are not at the same places.
+    let living = |folder: &Path| {
+        let mut rows = trials(folder);
+        rows.retain(|t| t.verdict != "crashed");
+        rows.iter_mut().for_each(|t| t.trial = 0);
+        let plain = |row: String| row.replace(&format!("!{fault}"), "");
+        untimed(rows).into_iter().map(plain).collect::<Vec<_>>()
+    };
+    let (ours, theirs) = (living(&faulty), living(&clean));
+    assert_eq!(ours.len(), theirs.len());
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        assert_eq!(ours, theirs);
+    }
+    let deaths: Vec<_> = trials(&faulty)
+        .into_iter()
+        .filter(|t| t.verdict == "crashed")
+        .collect();
+    assert!(!deaths.is_empty());
+    for death in &deaths {
+        assert_eq!(death.candidate, "");
+        let detail = death.detail.as_deref().unwrap();
+        assert!(detail.contains("signal 11 (SIGSEGV)"), "{detail}");
+        assert!(detail.ends_with("when heur_host was asked"), "{detail}");
+    }
+    // Nor is a candidate blamed that is run alone.
+    let repro = Repro {
+        via: Some(format!("host:gemm!{fault}").parse().unwrap()),
+        ..deaths[0].repro.parse().unwrap()
+    };
+    let mut solo = Solo::start(Terms {
+        program: Some(env!("CARGO_BIN_EXE_convfuzz").into()),
+        ..Terms::of(BackendSpec {
+            kind: BackendKind::Host,
+            ..BackendSpec::default()
+        })
+    })
+    .unwrap();
+    for _ in 0..2 {
+        assert_eq!(solo.trial(&repro, None).unwrap().verdict, "passed");
+    }
 }
 
 #[test]

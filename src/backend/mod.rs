@@ -193,14 +193,14 @@ pub trait Backend {
     /// listed as refused.
     fn list(&mut self, problem: &ConvProblem, steps: &mut Steps<'_>) -> Result<Vec<Listing>>;
 
-    /// Whether one candidate can be run on `problem`. There may be more that can
-    /// than [`Backend::candidates`] lists: a choice of an engine's knobs that it
+    /// Whether one candidate can be run on `problem`; the library is asked for
+    /// nothing else, not even where its heuristics have it. There may be more that
+    /// can than [`Backend::candidates`] lists: a choice of an engine's knobs that it
     /// did not sample.
-    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
-        self.list_one(problem, candidate, &mut Steps::unwatched())
-    }
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support>;
 
-    /// As [`Backend::support`], step by step.
+    /// As [`Backend::support`], step by step, with all that [`Backend::list`] says
+    /// of a candidate.
     fn list_one(
         &mut self,
         problem: &ConvProblem,

@@ -170,6 +170,10 @@ impl Backend for Measured<'_> {
         self.inner.list(problem, steps)
     }
 
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        self.inner.support(problem, candidate)
+    }
+
     fn list_one(
         &mut self,
         problem: &ConvProblem,

@@ -47,6 +47,8 @@ pub enum Request {
         repro: String,
         /// Data that stands for the fill.
         data: Option<DataPatch>,
+        /// Steps of listing the candidate that are not to be taken.
+        barred: Vec<String>,
     },
     /// Run one trial and give back what came out of it.
     Observe {

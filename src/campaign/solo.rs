@@ -11,9 +11,10 @@ use super::protocol::{Observed, Reply, Request};
 use super::seat::{broken, no_end_within, out_of_memory};
 use crate::backend::Combination;
 use crate::backend::open::{BackendKind, BackendSpec};
-use crate::candidate::Repro;
+use crate::candidate::{Candidate, Repro};
 use crate::error::{Error, Result};
 use crate::judge::Verdict;
+use crate::problem::ConvProblem;
 use crate::record::TrialRecord;
 use crate::shrink::data::DataPatch;
 use crate::trial::TrialOptions;
@@ -105,12 +106,16 @@ pub struct Solo {
     terms: Terms,
     worker: Option<Worker>,
     combination: Combination,
+    /// What a worker did not come back from, other than candidates, for a problem.
+    barred: Vec<(ConvProblem, String)>,
 }
 
 /// How a request ended.
 struct Ended {
     record: Option<TrialRecord>,
     observed: Option<Observed>,
+    /// The step that ended the worker, where it was not the candidate's own.
+    step: Option<String>,
 }
 
 impl Solo {
@@ -120,6 +125,7 @@ impl Solo {
             terms,
             worker: None,
             combination: Combination::default(),
+            barred: Vec::new(),
         };
         solo.combination = solo.worker()?.combination.clone();
         Ok(solo)
@@ -141,14 +147,27 @@ impl Solo {
     /// Runs one trial, on `data` where that stands for the fill. A worker that
     /// dies or hangs is a verdict, not an error.
     pub fn trial(&mut self, repro: &Repro, data: Option<&DataPatch>) -> Result<TrialRecord> {
-        let request = Request::Trial {
-            repro: repro.to_string(),
-            data: data.cloned(),
-        };
-        let ended = self.request(repro, &request)?;
-        ended
-            .record
-            .ok_or_else(|| Error::internal("a worker gave no record of a trial"))
+        loop {
+            let request = Request::Trial {
+                repro: repro.to_string(),
+                data: data.cloned(),
+                barred: self.barred(&repro.problem),
+            };
+            let ended = self.request(repro, &request)?;
+            match ended.step {
+                Some(step) => self.barred.push((repro.problem.clone(), step)),
+                None => {
+                    let none = || Error::internal("a worker gave no record of a trial");
+                    return ended.record.ok_or_else(none);
+                }
+            }
+        }
+    }
+
+    /// Steps that are not to be taken for a problem again.
+    fn barred(&self, problem: &ConvProblem) -> Vec<String> {
+        let of_problem = self.barred.iter().filter(|(of, _)| of == problem);
+        of_problem.map(|(_, step)| step.clone()).collect()
     }
 
     /// Runs one trial for what comes out of it; `None` when it ends its worker.
@@ -172,13 +191,17 @@ impl Solo {
         let mut ended = Ended {
             record: None,
             observed: None,
+            step: None,
         };
+        let mut step = None;
         let end = loop {
             match worker.hear(timeout) {
-                Heard::Reply(Reply::Starting(_)) => worker.ask(&Request::Go),
-                Heard::Reply(
-                    Reply::Judged(_) | Reply::Means(_) | Reply::Planning(_) | Reply::Planned(_),
-                ) => {}
+                Heard::Reply(Reply::Starting(_)) => {
+                    step = None;
+                    worker.ask(&Request::Go);
+                }
+                Heard::Reply(Reply::Planning(next)) => step = Some(next),
+                Heard::Reply(Reply::Judged(_) | Reply::Means(_) | Reply::Planned(_)) => {}
                 Heard::Reply(Reply::Record(record)) => ended.record = Some(*record),
                 Heard::Reply(Reply::Observed(observed)) => ended.observed = Some(*observed),
                 Heard::Reply(Reply::Done) => return Ok(ended),
@@ -203,6 +226,7 @@ impl Solo {
         };
         self.worker = None;
         ended.record = Some(end);
+        ended.step = step.filter(|step| step.parse::<Candidate>().is_err());
         Ok(ended)
     }
 

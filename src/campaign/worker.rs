@@ -132,8 +132,12 @@ impl Server {
                     self.options.known = known;
                     self.case(&repro.parse()?, &barred, &against, campaign)?;
                 }
-                Request::Trial { repro, data } => {
-                    self.trial(&repro.parse()?, data.as_ref(), campaign)?;
+                Request::Trial {
+                    repro,
+                    data,
+                    barred,
+                } => {
+                    self.trial(&repro.parse()?, data.as_ref(), &barred, campaign)?;
                 }
                 Request::Observe { repro, data } => {
                     let observed = self.observe(&repro.parse()?, data.as_ref())?;
@@ -175,12 +179,16 @@ impl Server {
         &mut self,
         repro: &Repro,
         data: Option<&DataPatch>,
+        barred: &[String],
         campaign: &mut Campaign<impl BufRead, impl Write>,
     ) -> Result<()> {
+        let on = &mut |step: &str| campaign.pass_on_step(step);
+        let listing = trial::listing(&mut *self.backend, repro, &mut Steps::new(barred, on))?;
         let inputs = inputs(repro, data)?;
         self.options.known.clear();
         let on = &mut |event| campaign.pass_on(event);
-        trial::run_inputs(&mut *self.backend, repro, inputs, &self.options, on)?;
+        let backend = &mut *self.backend;
+        trial::run_inputs(backend, repro, &listing, inputs, &self.options, on)?;
         campaign.heard_out()
     }
 

@@ -1,13 +1,13 @@
 //! Where the trials of a search are run.
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Steps};
 use crate::campaign::solo::Solo;
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
 use crate::fill::Inputs;
 use crate::record::TrialRecord;
 use crate::shrink::data::DataPatch;
-use crate::trial::{Event, TrialOptions, run_inputs};
+use crate::trial::{Event, TrialOptions, listing, run_inputs};
 
 /// Runs one trial at a time.
 pub trait Subject {
@@ -32,11 +32,12 @@ impl Subject for InProcess<'_> {
         };
         let mut last = None;
         let options = TrialOptions::default();
-        run_inputs(self.0, repro, inputs, &options, &mut |event| {
+        let listing = listing(self.0, repro, &mut Steps::unwatched())?;
+        run_inputs(self.0, repro, &listing, inputs, &options, &mut |event| {
             if let Event::Done(record) = event {
                 last = Some(record);
             }
         })?;
-        last.ok_or_else(|| Error::usage("one candidate is run alone: add via= to the line"))
+        last.ok_or_else(|| Error::internal("a trial gave no record"))
     }
 }

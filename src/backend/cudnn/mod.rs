@@ -88,6 +88,16 @@ trait Api {
         Vec::new()
     }
 
+    /// As [`Backend::support`].
+    fn support(
+        &mut self,
+        session: &Session,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+    ) -> Result<Support> {
+        self.list_one(session, problem, candidate, &mut Steps::unwatched())
+    }
+
     /// As [`Backend::list_one`].
     fn list_one(
         &mut self,
@@ -157,6 +167,11 @@ impl Backend for CudnnBackend {
             listings.extend(api.list(&self.session, problem, steps)?);
         }
         Ok(listings)
+    }
+
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        self.session.enter()?;
+        owner(&mut self.apis, candidate)?.support(&self.session, problem, candidate)
     }
 
     fn list_one(

@@ -55,6 +55,8 @@ enum Act {
     Process(fn(&ConvProblem)),
     /// The same, and already when it is asked whether a problem can be run.
     Planning(fn(&ConvProblem)),
+    /// The same of ranking candidates, which is no candidate's doing.
+    Ranking(fn(&ConvProblem)),
 }
 
 /// The matrix product that carries every fault.
@@ -431,6 +433,12 @@ pub static FAULTS: &[Fault] = &[
         Act::Planning(|_| process::abort())
     ),
     fault!(
+        "rank_segfault",
+        "one problem in 4 ends the process by SIGSEGV while candidates are ranked",
+        |p| hash(p) >> 32 & 3 == 0,
+        Act::Ranking(|_| process::segfault())
+    ),
+    fault!(
         "deadly",
         "every problem aborts the process",
         any,
@@ -452,7 +460,10 @@ impl Fault {
 
     /// Whether it ends the process instead of giving wrong numbers.
     pub fn kills(&self) -> bool {
-        matches!(self.act, Act::Process(_) | Act::Planning(_))
+        matches!(
+            self.act,
+            Act::Process(_) | Act::Planning(_) | Act::Ranking(_)
+        )
     }
 
     /// Whether an accepted plan fails.
@@ -463,6 +474,20 @@ impl Fault {
     /// What happens before it is said whether the problem can be run.
     pub fn planning(&self, problem: &ConvProblem) {
         if let Act::Planning(act) = self.act
+            && self.triggers(problem)
+        {
+            act(problem);
+        }
+    }
+
+    /// Whether it shows while candidates are ranked.
+    pub fn fails_ranking(&self) -> bool {
+        matches!(self.act, Act::Ranking(_))
+    }
+
+    /// What happens while candidates are ranked.
+    pub fn ranking(&self, problem: &ConvProblem) {
+        if let Act::Ranking(act) = self.act
             && self.triggers(problem)
         {
             act(problem);

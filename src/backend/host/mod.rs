@@ -220,6 +220,7 @@ impl Backend for HostBackend {
     }
 
     fn list(&mut self, problem: &ConvProblem, steps: &mut Steps<'_>) -> Result<Vec<Listing>> {
+        rank(problem, self.fault, steps);
         let listing = |name: &&str| {
             let candidate = self.candidate(name);
             if !steps.may(&candidate.to_string()) {
@@ -234,6 +235,10 @@ impl Backend for HostBackend {
     }
 
     /// Candidates with any fault, planted in this backend or not.
+    fn support(&mut self, problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {
+        planned(problem, candidate)
+    }
+
     fn list_one(
         &mut self,
         problem: &ConvProblem,
@@ -242,6 +247,12 @@ impl Backend for HostBackend {
     ) -> Result<Support> {
         if !steps.may(&candidate.to_string()) {
             return Ok(barred(candidate.clone()).support);
+        }
+        if let Candidate::Host {
+            fault: Some(name), ..
+        } = candidate
+        {
+            rank(problem, Some(fault_named(name)?), steps);
         }
         planned(problem, candidate)
     }
@@ -278,6 +289,18 @@ impl Backend for HostBackend {
         Ok(Outcome::Ran(Box::new(self.observe(&job, options.repeats))))
     }
 }
+
+/// What stands for the heuristics of a library: it says nothing, but may not come back.
+fn rank(problem: &ConvProblem, fault: Option<&Fault>, steps: &mut Steps<'_>) {
+    if let Some(fault) = fault.filter(|fault| fault.fails_ranking())
+        && steps.may(RANKING)
+    {
+        fault.ranking(problem);
+    }
+}
+
+/// The step of listing that the host's stand-in for heuristics is.
+const RANKING: &str = "heur_host";
 
 /// What is known of a candidate before it runs.
 fn planned(problem: &ConvProblem, candidate: &Candidate) -> Result<Support> {

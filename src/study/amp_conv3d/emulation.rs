@@ -4,6 +4,7 @@
 use serde::Serialize;
 
 use super::reported::{COMPARISONS, EXCEPTION, Reported, Scale};
+use crate::backend::Steps;
 use crate::backend::host::{HostBackend, HostOptions, carrier};
 use crate::campaign::means::{Baseline, Measured};
 use crate::candidate::{Candidate, Repro};
@@ -82,11 +83,19 @@ impl Case {
             ..TrialOptions::default()
         };
         let mut verdict = String::new();
-        trial::run_inputs(&mut measured, &repro, inputs, &options, &mut |event| {
-            if let Event::Done(record) = event {
-                verdict = record.verdict;
-            }
-        })?;
+        let listing = trial::listing(&mut measured, &repro, &mut Steps::unwatched())?;
+        trial::run_inputs(
+            &mut measured,
+            &repro,
+            &listing,
+            inputs,
+            &options,
+            &mut |event| {
+                if let Event::Done(record) = event {
+                    verdict = record.verdict;
+                }
+            },
+        )?;
         let means = measured.of(&via.to_string());
         Ok(Way {
             schema: SCHEMA,

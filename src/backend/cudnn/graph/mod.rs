@@ -134,6 +134,25 @@ impl Graph {
         again.filter(|again| again.workspace <= plan.workspace)
     }
 
+    /// What `ask` says of one engine with its knobs, once both are known to exist.
+    fn one(
+        &mut self,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+        ask: impl FnOnce(&Planner, &mut Prepared, (i64, &[(u32, i64)])) -> Support,
+    ) -> Result<Support> {
+        let (index, knobs) = parts(candidate)?;
+        let mut prepared = match self.prepared(problem) {
+            Ok(prepared) => prepared,
+            Err(failure) => return Ok(Support::Refused(failure.to_string())),
+        };
+        check_index(index, &prepared, &self.planner)?;
+        self.planner.check_knobs(&prepared, index, knobs)?;
+        let support = ask(&self.planner, &mut prepared, (index, knobs));
+        self.keep(prepared);
+        Ok(support)
+    }
+
     fn observe(
         &mut self,
         (session, bench): (&Session, &mut Bench),
@@ -202,6 +221,17 @@ impl Api for Graph {
         Ok(listings)
     }
 
+    fn support(
+        &mut self,
+        _: &Session,
+        problem: &ConvProblem,
+        candidate: &Candidate,
+    ) -> Result<Support> {
+        self.one(problem, candidate, |planner, prepared, choice| {
+            planner.support(prepared, choice)
+        })
+    }
+
     fn list_one(
         &mut self,
         _: &Session,
@@ -209,19 +239,12 @@ impl Api for Graph {
         candidate: &Candidate,
         steps: &mut Steps<'_>,
     ) -> Result<Support> {
-        let (index, knobs) = parts(candidate)?;
-        let mut prepared = match self.prepared(problem) {
-            Ok(prepared) => prepared,
-            Err(failure) => return Ok(Support::Refused(failure.to_string())),
-        };
-        check_index(index, &prepared, &self.planner)?;
         if !steps.may(&candidate.to_string()) {
             return Ok(barred(candidate.clone()).support);
         }
-        self.planner.check_knobs(&prepared, index, knobs)?;
-        let support = self.planner.support(&mut prepared, (index, knobs), steps);
-        self.keep(prepared);
-        Ok(support)
+        self.one(problem, candidate, |planner, prepared, choice| {
+            planner.ranked_support(prepared, choice, steps)
+        })
     }
 
     fn run(

@@ -240,7 +240,6 @@ impl Planner {
         &self,
         prepared: &mut Prepared,
         (engine, choice): (i64, &[(u32, i64)]),
-        steps: &mut Steps<'_>,
     ) -> Support {
         let workspace = match self.plan(prepared, engine, choice) {
             Ok(plan) => plan.workspace as u64,
@@ -248,11 +247,26 @@ impl Planner {
             // Not a refusal: offered, so that running it records the failure.
             Err(_) => 0,
         };
-        self.heuristics(prepared, steps);
         let ranks = self.ranks(prepared, engine, choice);
         match self.engine(prepared, engine) {
             Ok(engine) => self.declared(&prepared.problem, engine, workspace, ranks),
             Err(failure) => Support::Refused(failure.to_string()),
+        }
+    }
+
+    /// The same, the heuristics asked before if the library takes the choice.
+    pub(in crate::backend::cudnn) fn ranked_support(
+        &self,
+        prepared: &mut Prepared,
+        choice: (i64, &[(u32, i64)]),
+        steps: &mut Steps<'_>,
+    ) -> Support {
+        match self.support(prepared, choice) {
+            Support::Offered { .. } => {
+                self.heuristics(prepared, steps);
+                self.support(prepared, choice)
+            }
+            refused => refused,
         }
     }
 

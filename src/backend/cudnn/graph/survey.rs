@@ -236,9 +236,7 @@ impl Survey<'_, '_> {
             self.listings.push(barred(candidate));
             return true;
         }
-        let support = self
-            .planner
-            .support(self.prepared, (engine, choice), self.steps);
+        let support = self.planner.support(self.prepared, (engine, choice));
         let offered = matches!(support, Support::Offered { .. });
         let event = if offered {
             Event::Accepted
