@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::record::{SCHEMA, TrialRecord};
 use crate::tensor::Tensor;
 
-mod metamorphic;
+pub mod metamorphic;
 
 use metamorphic::{Rerun, Transformed};
 

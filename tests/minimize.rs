@@ -239,3 +239,60 @@ fn explain_names_the_cause_and_shows_the_order_of_a_sum() {
     assert_eq!(code, 2);
     assert!(errors.contains("give a smaller problem"), "{errors}");
 }
+
+/// Arguments of a run whose fault shows in the channels-last form of each case alone.
+const OTHER_FORM: [&str; 11] = [
+    "fuzz",
+    "--fault",
+    "spoiled_channels_last",
+    "--layout",
+    "nchw",
+    "--cases",
+    "120",
+    "--seed",
+    "3",
+    "--max-macs",
+    "20000",
+];
+
+#[test]
+fn disagreeing_forms_come_down_to_the_form_that_is_wrong() {
+    let parent = tempfile::tempdir().unwrap();
+    let out = parent.path().join("run");
+    let options = ["--minimize", "3", "--out", path_text(&out)];
+    let (code, said, errors) = host(&[&OTHER_FORM[..], &options].concat());
+    assert_eq!(code, 1, "{said}{errors}");
+    let line =
+        "fwd c=1 k=1 in=1 ker=1 layout=nhwc fill=const:0 via=host:gemm!spoiled_channels_last";
+    assert!(said.contains(line), "{said}");
+    assert!(said.contains("fails when layout == nhwc"), "{said}");
+    assert!(said.contains("3 findings came down to this"), "{said}");
+}
+
+#[test]
+fn what_time_leaves_is_bundled_as_it_was_found_and_reproduces() {
+    let parent = tempfile::tempdir().unwrap();
+    let out = parent.path().join("run");
+    let options = ["--minimize", "3", "--minimize-time", "1ms", "--json"];
+    let (code, said, errors) =
+        host(&[&OTHER_FORM[..], &options, &["--out", path_text(&out)]].concat());
+    assert_eq!(code, 1, "{said}{errors}");
+    let json: Value = serde_json::from_str(&said).unwrap();
+    let minimized = json["minimized"].as_array().unwrap();
+    assert_eq!(minimized.len(), 3, "{said}");
+    for entry in minimized {
+        assert!(
+            entry["class"].is_string() && entry["rate"].is_null(),
+            "{entry}"
+        );
+        let bundle = entry["bundle"].as_str().unwrap();
+        let (code, said, errors) = host(&["repro", bundle]);
+        assert_eq!(code, 1, "{said}{errors}");
+    }
+    let index = fs::read_to_string(out.join("findings/index.md")).unwrap();
+    assert_eq!(
+        index.matches("bundled as it was found").count(),
+        3,
+        "{index}"
+    );
+}

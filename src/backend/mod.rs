@@ -184,6 +184,12 @@ pub trait Backend {
     /// What this backend runs on.
     fn combination(&self) -> &Combination;
 
+    /// Memory that is free on the device, bytes; `None` where trials run in that of
+    /// the process.
+    fn device_memory(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Every candidate this backend knows for `problem`, refused ones included.
     fn candidates(&mut self, problem: &ConvProblem) -> Result<Vec<Listing>> {
         self.list(problem, &mut Steps::unwatched())

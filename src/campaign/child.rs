@@ -47,6 +47,8 @@ pub struct Worker {
     looked: Instant,
     /// What its backend runs on.
     pub combination: Combination,
+    /// Memory that is free on the GPU, bytes; `None` without one.
+    pub device_memory: Option<u64>,
 }
 
 /// How a worker is started.
@@ -80,7 +82,12 @@ impl Worker {
             .map_err(|e| Error::environment("cannot start a worker process").with_source(e))?;
         worker.ask(start.setup);
         match worker.hear(START_TIMEOUT) {
-            Heard::Reply(Reply::Ready(combination)) => worker.combination = combination,
+            Heard::Reply(Reply::Ready {
+                combination,
+                device_memory,
+            }) => {
+                (worker.combination, worker.device_memory) = (combination, device_memory);
+            }
             Heard::Reply(Reply::Failed { code, message }) => return Err(failure(code, message)),
             Heard::Reply(_) => return Err(Error::internal("a worker spoke out of turn")),
             Heard::Died(how) | Heard::Full(how) => {
@@ -118,6 +125,7 @@ impl Worker {
             memory: start.memory,
             looked: Instant::now(),
             combination: Combination::default(),
+            device_memory: None,
         })
     }
 
@@ -318,7 +326,11 @@ mod tests {
     fn worker_of(commands: &str) -> Worker {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("worker");
-        let ready = serde_json::to_string(&Reply::Ready(Combination::default())).unwrap();
+        let ready = serde_json::to_string(&Reply::Ready {
+            combination: Combination::default(),
+            device_memory: None,
+        })
+        .unwrap();
         let script = format!("#!/bin/sh\nread setup\necho '{ready}' >&0\n{commands}\n");
         std::fs::write(&program, script).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();

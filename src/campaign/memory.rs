@@ -9,6 +9,27 @@ const SHARE: (u64, u64) = (3, 4);
 /// The least a worker is given: less does not hold a library such as cuDNN.
 const LEAST: u64 = 1 << 30;
 
+/// Most workers by default.
+const MOST_JOBS: usize = 16;
+
+/// Memory of the GPU that a worker is expected to take: its context, the kernels
+/// of the library that were loaded, a workspace that is kept, and operands.
+const DEVICE_SHARE: u64 = 2 << 30;
+
+/// Workers by default: one per processor core, at most 16, and no more than the
+/// free memory of the GPU, bytes, is enough for.
+pub fn jobs(device: Option<u64>) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    jobs_on(cores, device)
+}
+
+fn jobs_on(cores: usize, device: Option<u64>) -> usize {
+    let fit = device.map_or(usize::MAX, |free| {
+        usize::try_from(free / DEVICE_SHARE).unwrap_or(usize::MAX)
+    });
+    cores.min(MOST_JOBS).min(fit).max(1)
+}
+
 /// Bytes for each of `jobs` workers: an even part of what this machine, or the
 /// control group this process is in, allows.
 pub fn share(jobs: usize) -> u64 {
@@ -57,6 +78,14 @@ mod tests {
         assert_eq!(allowed(machine, Some("1048576\n")), 1 << 20);
         assert_eq!(allowed(machine, Some("4194304\n")), 2 << 20);
         assert_eq!(allowed(None, None), u64::MAX);
+    }
+
+    #[test]
+    fn jobs_are_those_that_cores_and_the_gpu_have_room_for() {
+        assert_eq!(jobs_on(4, None), 4);
+        assert_eq!(jobs_on(64, Some(139 << 30)), MOST_JOBS);
+        assert_eq!(jobs_on(64, Some(7 << 30)), 3);
+        assert_eq!(jobs_on(64, Some(1 << 20)), 1);
     }
 
     #[test]

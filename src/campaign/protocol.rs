@@ -64,7 +64,12 @@ pub enum Request {
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
     /// The backend is open.
-    Ready(Combination),
+    Ready {
+        /// What it runs on.
+        combination: Combination,
+        /// Memory that is free on the GPU, bytes.
+        device_memory: Option<u64>,
+    },
     /// A trial is about to be launched: its repro line. It waits for
     /// [`Request::Go`], so that it can be written down first.
     Starting(String),

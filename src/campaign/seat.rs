@@ -199,7 +199,7 @@ impl Seat {
                 Heard::Reply(Reply::Failed { code, message }) => {
                     return Err(failure(code, message));
                 }
-                Heard::Reply(Reply::Ready(_) | Reply::Observed(_)) => {
+                Heard::Reply(Reply::Ready { .. } | Reply::Observed(_)) => {
                     return Err(Error::internal("a worker spoke out of turn"));
                 }
                 Heard::Died(how) => break End::Crashed(how),

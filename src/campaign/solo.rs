@@ -90,15 +90,37 @@ impl Terms {
     }
 }
 
-/// The backend with `auto` decided, and what it runs on. A worker is asked: a
-/// library that does not survive being loaded takes that alone along.
-pub fn settled(spec: BackendSpec) -> Result<(BackendSpec, Combination)> {
-    let combination = Terms::of(spec.clone()).start()?.combination.clone();
-    let kind = match combination.backend.as_str() {
-        "host" => BackendKind::Host,
-        _ => BackendKind::Cudnn,
-    };
-    Ok((BackendSpec { kind, ..spec }, combination))
+/// A backend with `auto` decided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settled {
+    /// The backend.
+    pub backend: BackendSpec,
+    /// What it runs on.
+    pub combination: Combination,
+    /// Memory that is free on the GPU, bytes; `None` without one.
+    pub device_memory: Option<u64>,
+}
+
+impl Settled {
+    /// Asks a worker what a backend is here: a library that does not survive being
+    /// loaded takes that alone along.
+    pub fn of(spec: BackendSpec) -> Result<Self> {
+        let worker = Terms::of(spec.clone()).start()?;
+        let kind = match worker.combination.backend.as_str() {
+            "host" => BackendKind::Host,
+            _ => BackendKind::Cudnn,
+        };
+        Ok(Settled {
+            backend: BackendSpec { kind, ..spec },
+            combination: worker.combination.clone(),
+            device_memory: worker.device_memory,
+        })
+    }
+
+    /// Workers that cores and the GPU's memory are enough for.
+    pub fn jobs(&self) -> usize {
+        memory::jobs(self.device_memory)
+    }
 }
 
 /// A worker of one's own, replaced when a trial ends it.
@@ -213,7 +235,7 @@ impl Solo {
                     self.worker = None;
                     return Err(failure(code, message));
                 }
-                Heard::Reply(Reply::Ready(_)) => {
+                Heard::Reply(Reply::Ready { .. }) => {
                     self.worker = None;
                     return Err(Error::internal("a worker spoke out of turn"));
                 }

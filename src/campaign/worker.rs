@@ -112,7 +112,10 @@ impl Server {
             Some(_) => return Err(Error::internal("a worker needs its setup first")),
         };
         let backend = open::open(&spec)?;
-        campaign.tell(&Reply::Ready(backend.combination().clone()))?;
+        campaign.tell(&Reply::Ready {
+            combination: backend.combination().clone(),
+            device_memory: backend.device_memory()?,
+        })?;
         Ok(Some(Server {
             backend,
             options,
@@ -293,7 +296,7 @@ mod tests {
             against: vec![],
         };
         let replies = replies(&[setup(), case]);
-        assert!(matches!(replies[0], Reply::Ready(_)));
+        assert!(matches!(replies[0], Reply::Ready { .. }));
         assert!(replies.iter().any(|r| matches!(r, Reply::Done)));
         let started = replies
             .iter()

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use crate::backend::Backend;
 use crate::backend::cudnn::{Apis, CudnnOptions, KnobBudget};
 use crate::backend::open::{self, BackendKind, BackendSpec};
-use crate::backend::{Backend, Combination};
-use crate::campaign::solo;
+use crate::campaign::solo::Settled;
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
 
@@ -135,8 +135,7 @@ impl BackendArgs {
 
     /// Opens it, and says so when it is only the host backend by default.
     pub fn open(&self, terminal: &Terminal) -> Result<Box<dyn Backend>> {
-        let (spec, _) = self.settled(terminal)?;
-        open::open(&spec)
+        open::open(&self.settled(terminal)?.backend)
     }
 
     /// The backend for another process to open, `auto` decided; says so when it
@@ -144,19 +143,19 @@ impl BackendArgs {
     pub fn chosen(&self, terminal: &Terminal) -> Result<BackendSpec> {
         let spec = self.spec()?;
         match spec.kind {
-            BackendKind::Auto => self.settled(terminal).map(|(spec, _)| spec),
+            BackendKind::Auto => self.settled(terminal).map(|settled| settled.backend),
             _ => Ok(spec),
         }
     }
 
     /// The same, and what it runs on.
-    pub fn settled(&self, terminal: &Terminal) -> Result<(BackendSpec, Combination)> {
+    pub fn settled(&self, terminal: &Terminal) -> Result<Settled> {
         let asked = self.spec()?.kind;
-        let (spec, combination) = solo::settled(self.spec()?)?;
-        if (asked, spec.kind) == (BackendKind::Auto, BackendKind::Host) {
+        let settled = Settled::of(self.spec()?)?;
+        if (asked, settled.backend.kind) == (BackendKind::Auto, BackendKind::Host) {
             terminal.note(HOST_BY_DEFAULT);
         }
-        Ok((spec, combination))
+        Ok(settled)
     }
 }
 

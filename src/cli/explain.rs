@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::attribute::Attribution;
 use crate::backend::Combination;
-use crate::campaign::solo::Solo;
+use crate::campaign::solo::{Settled, Solo};
 use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::dossier::{Dossier, TrialArgs};
@@ -80,7 +80,11 @@ impl Explain {
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         let given = Given::read(&self.words)?;
         let repro = &given.repro;
-        let (backend, combination) = self.backend.settled(terminal)?;
+        let Settled {
+            backend,
+            combination,
+            ..
+        } = self.backend.settled(terminal)?;
         given.warn(terminal, &combination);
         let terms = self.trials.terms(backend);
         let dossier = Dossier::of_trial(repro, given.data.as_ref(), &terms, None)?;

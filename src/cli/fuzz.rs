@@ -10,9 +10,9 @@ use jiff::SignedDuration;
 use serde::Serialize;
 
 use crate::backend::Combination;
-use crate::backend::open::BackendSpec;
 use crate::campaign::past::Past;
 use crate::campaign::shard::Shard;
+use crate::campaign::solo::Settled;
 use crate::campaign::{self, Plan};
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
@@ -62,7 +62,7 @@ pub struct Fuzz {
     /// Folder for the results [default: results/<gpu>-<driver>-cudnn<version>]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Worker processes [default: one per processor core, at most 16]
+    /// Worker processes [default: one per processor core, at most 16, and 2 GiB of the GPU's memory each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Longest time for one trial
@@ -182,9 +182,10 @@ impl Fuzz {
     /// Runs the campaign, writes the results, prints the summary.
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         let stop = interrupt::flag()?;
-        let (backend, combination) = self.backend.settled(terminal)?;
-        let path = self.place(&combination);
-        let plan = self.plan(backend, &path)?;
+        let settled = self.backend.settled(terminal)?;
+        let path = self.place(&settled.combination);
+        let plan = self.plan(&settled, &path)?;
+        let combination = settled.combination;
         let (recorder, past) = match self.open(&path, &plan, &combination, terminal)? {
             Resumed::Run(recorder, past) => (recorder, past),
             Resumed::Complete(ended) => {
@@ -237,14 +238,14 @@ impl Fuzz {
         self.out.clone().unwrap_or_else(default)
     }
 
-    fn plan(&self, backend: BackendSpec, path: &Path) -> Result<Plan> {
+    fn plan(&self, settled: &Settled, path: &Path) -> Result<Plan> {
         Ok(Plan {
-            backend,
+            backend: settled.backend.clone(),
             seed: self.seed(path)?,
             cases: self.cases(),
             time: self.time,
             limits: self.limits.limits()?,
-            jobs: self.jobs.map_or_else(default_jobs, usize::from),
+            jobs: self.jobs.map_or_else(|| settled.jobs(), usize::from),
             timeout: self.timeout,
             repeats: self.repeats,
             outputs: TrialOptions::default().outputs,
@@ -461,11 +462,6 @@ impl FindingEntry {
 /// A seed short enough to be typed again, from the system's randomness.
 fn fresh_seed() -> u64 {
     u64::from(RandomState::new().hash_one("seed") as u32)
-}
-
-fn default_jobs() -> usize {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    cores.min(16)
 }
 
 fn direction(text: &str) -> std::result::Result<Direction, String> {

@@ -6,18 +6,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::campaign::Plan;
 use crate::campaign::solo::{Solo, Terms};
+use crate::candidate::Repro;
 use crate::cli::dossier::Dossier;
+use crate::cli::fuzz::duration;
 use crate::cli::terminal::Terminal;
 use crate::error::{Error, Result};
 use crate::finding::{Finding, Findings, Signature};
+use crate::judge::{FailureKind, Verdict};
 use crate::minimize::{Minimized, Options, minimize};
 use crate::shrink::Rate;
+use crate::trial::{TrialOptions, metamorphic};
 
 /// How many findings are looked into.
 #[derive(Args, Clone, Debug)]
@@ -30,6 +35,9 @@ pub struct MinimizeArgs {
         help_heading = "Findings"
     )]
     findings: usize,
+    /// Longest time for that; what is left by then is bundled as it was found
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Findings")]
+    minimize_time: Option<Duration>,
 }
 
 /// What became of one finding, or of several that turned out to be the same.
@@ -87,16 +95,16 @@ impl MinimizeArgs {
                 n => format!("; {n} more are left as they are (--minimize)"),
             }
         ));
+        let now = Instant::now();
         let job = Job {
             folder: folder.join(FOLDER),
             terms: plan.terms(),
             queue: Mutex::new(queue.into()),
             done: Mutex::new(Vec::new()),
+            end: self.minimize_time.and_then(|time| now.checked_add(time)),
             stop,
         };
-        let done = job.run(plan.jobs)?;
-        write_index(&job.folder, &done)?;
-        Ok(done)
+        job.run(plan.jobs)
     }
 }
 
@@ -129,6 +137,8 @@ struct Job<'a> {
     terms: Terms,
     queue: Mutex<VecDeque<Finding>>,
     done: Mutex<Vec<Bundled>>,
+    /// From when on findings are bundled as they are.
+    end: Option<Instant>,
     stop: &'a AtomicBool,
 }
 
@@ -142,17 +152,28 @@ impl Job<'_> {
                     .unwrap_or_else(|_| Err(Error::internal("a minimising thread panicked")))
             })
         })?;
-        let mut done = std::mem::take(&mut *self.lock(&self.done)?);
-        done.sort_by(|a, b| a.findings.cmp(&b.findings));
-        Ok(done)
+        self.write_index()?;
+        Ok(std::mem::take(&mut *self.lock(&self.done)?))
     }
 
     fn work(&self) -> Result<()> {
         let mut solo = Solo::start(self.terms.clone())?;
         while let Some(finding) = self.next()? {
-            self.finding(&mut solo, &finding)?;
+            match self.end {
+                Some(end) if Instant::now() >= end => self.as_found(&finding)?,
+                _ => self.finding(&mut solo, &finding)?,
+            }
+            // A run may be killed: what is done is told at once.
+            self.write_index()?;
         }
         Ok(())
+    }
+
+    /// Writes the index of what is done, in the order of ids.
+    fn write_index(&self) -> Result<()> {
+        let mut done = self.lock(&self.done)?;
+        done.sort_by(|a, b| a.findings.cmp(&b.findings));
+        write_index(&self.folder, &done)
     }
 
     fn next(&self) -> Result<Option<Finding>> {
@@ -170,8 +191,14 @@ impl Job<'_> {
         };
         let terms = self.terms.showing(&finding.signature.reason);
         solo.change_terms(terms.clone());
-        let start = finding.repro.parse()?;
-        let Some(mut found) = minimize(solo, &start, &without_trigger, &mut |_| {})? else {
+        let mut found = None;
+        for start in starts(finding)? {
+            found = minimize(solo, &start, &without_trigger, &mut |_| {})?;
+            if found.is_some() {
+                break;
+            }
+        }
+        let Some(mut found) = found else {
             return self.sporadic(finding);
         };
         if self.known(finding, &found)? {
@@ -197,46 +224,51 @@ impl Job<'_> {
         Ok(())
     }
 
+    /// Bundles the first trial of a finding that fails, as it is.
+    fn as_found(&self, finding: &Finding) -> Result<()> {
+        let terms = self.terms.showing(&finding.signature.reason);
+        let bundle = self.folder.join(finding.signature.id());
+        for start in starts(finding)? {
+            let dossier = Dossier::of_trial(&start, None, &terms, Some(&bundle))?;
+            let Some(class) = dossier.class() else {
+                continue;
+            };
+            dossier.write(&bundle)?;
+            self.lock(&self.done)?.push(Bundled {
+                class: Some(class),
+                repro: start.to_string(),
+                detail: Some(dossier.detail().to_owned()),
+                bundle: Some(bundle),
+                ..Bundled::unexplored(finding)
+            });
+            return Ok(());
+        }
+        discard(&bundle)?;
+        self.sporadic(finding)
+    }
+
     /// Whether another finding came down to the same trial; otherwise takes it.
     fn known(&self, finding: &Finding, found: &Minimized) -> Result<bool> {
         let mut done = self.lock(&self.done)?;
-        let (id, signature) = (finding.signature.id(), finding.signature.to_string());
+        let new = Bundled::unexplored(finding);
         if let Some(entry) = done.iter_mut().find(|b| same(b, found)) {
-            entry.findings.push(id);
-            entry.signatures.push(signature);
+            entry.findings.extend(new.findings);
+            entry.signatures.extend(new.signatures);
             return Ok(true);
         }
         done.push(Bundled {
-            findings: vec![id],
-            signatures: vec![signature],
             repro: found.repro.to_string(),
             class: Some(found.class.clone()),
             rate: Some(found.rate),
-            trigger: None,
-            credible: false,
-            precision: None,
-            recall: None,
             detail: found.record.detail.clone(),
-            bundle: None,
+            ..new
         });
         Ok(false)
     }
 
     /// It did not fail again by itself: kept with its line.
     fn sporadic(&self, finding: &Finding) -> Result<()> {
-        self.lock(&self.done)?.push(Bundled {
-            findings: vec![finding.signature.id()],
-            signatures: vec![finding.signature.to_string()],
-            repro: finding.repro.clone(),
-            class: None,
-            rate: None,
-            trigger: None,
-            credible: false,
-            precision: None,
-            recall: None,
-            detail: finding.detail.clone(),
-            bundle: None,
-        });
+        self.lock(&self.done)?.push(Bundled::unexplored(finding));
         Ok(())
     }
 
@@ -251,7 +283,42 @@ fn same(known: &Bundled, found: &Minimized) -> bool {
     known.repro == found.repro.to_string() && known.class.as_ref() == Some(&found.class)
 }
 
+/// The trials that may show a finding by itself: its own, and where two forms of it
+/// disagreed the other forms', any of which may be the wrong one.
+fn starts(finding: &Finding) -> Result<Vec<Repro>> {
+    let own: Repro = finding.repro.parse()?;
+    let disagreement = Verdict::Failed(FailureKind::Metamorphic).columns().1;
+    let forms = match Some(&finding.signature.reason) == disagreement.as_ref() {
+        true => metamorphic::lines(&own, TrialOptions::default().metamorphic),
+        false => Vec::new(),
+    };
+    Ok(std::iter::once(own).chain(forms).collect())
+}
+
+/// Removes a bundle that was begun.
+fn discard(bundle: &Path) -> Result<()> {
+    fs::remove_dir_all(bundle)
+        .map_err(|e| Error::output(format!("cannot remove {}", bundle.display())).with_source(e))
+}
+
 impl Bundled {
+    /// A finding of which nothing more is known than what the run saw.
+    fn unexplored(finding: &Finding) -> Self {
+        Bundled {
+            findings: vec![finding.signature.id()],
+            signatures: vec![finding.signature.to_string()],
+            repro: finding.repro.clone(),
+            class: None,
+            rate: None,
+            trigger: None,
+            credible: false,
+            precision: None,
+            recall: None,
+            detail: finding.detail.clone(),
+            bundle: None,
+        }
+    }
+
     /// For the terminal.
     pub fn text(&self) -> String {
         let mut lines = vec![format!("\n{}", self.repro)];
@@ -259,6 +326,7 @@ impl Bundled {
             (Some(class), Some(Rate { failed, of })) => {
                 lines.push(format!("  {class}, {failed} of {of} runs"));
             }
+            (Some(class), None) => lines.push(format!("  {class}; bundled as it was found")),
             _ => lines.push("  did not fail again by itself".to_owned()),
         }
         lines.extend(self.condition().map(|t| format!("  {t}")));
@@ -294,6 +362,7 @@ impl Bundled {
             (Some(class), Some(Rate { failed, of })) => {
                 lines.push(format!("{class}; {failed} of {of} runs failed."));
             }
+            (Some(class), None) => lines.push(format!("{class}; bundled as it was found.")),
             _ => lines.push("Did not fail again when run by itself.".to_owned()),
         }
         lines.extend(self.detail.iter().map(|d| format!("\n{d}\n")));

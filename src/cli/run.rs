@@ -9,7 +9,7 @@ use crate::backend::Combination;
 use crate::backend::open::BackendSpec;
 use crate::campaign::means::{Mean, Means};
 use crate::campaign::seat::{Ran, Seat, Unwatched};
-use crate::campaign::solo::Terms;
+use crate::campaign::solo::{Settled, Terms};
 use crate::candidate::Repro;
 use crate::cli::backend::BackendArgs;
 use crate::cli::exit::Exit;
@@ -100,7 +100,11 @@ impl Run {
     pub fn execute(self, terminal: &Terminal) -> Result<Exit> {
         let given = Given::read(&self.words)?;
         let repro = given.filled()?;
-        let (backend, combination) = self.backend.settled(terminal)?;
+        let Settled {
+            backend,
+            combination,
+            ..
+        } = self.backend.settled(terminal)?;
         given.warn(terminal, &combination);
         let ran = self.trials(repro, backend)?;
         let basis = ran.means.first().map_or(NOTHING, |m| &m.basis).to_owned();

@@ -296,12 +296,6 @@ impl Config {
             ..BackendSpec::default()
         }
     }
-
-    /// Worker processes: as many as cores, at most 16, unless it says.
-    pub fn jobs(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-        self.jobs.unwrap_or_else(|| cores().min(16))
-    }
 }
 
 /// Folder of a night's replays, beside those of the parts.

@@ -18,7 +18,7 @@ use super::store::{self, BUNDLE, Entry, FINDINGS, Store};
 use crate::backend::open::BackendKind;
 use crate::campaign::past::Past;
 use crate::campaign::shard::Shard;
-use crate::campaign::solo::{self, Terms};
+use crate::campaign::solo::{Settled, Terms};
 use crate::campaign::{self, Plan, Progress, Sink, memory};
 use crate::candidate::Repro;
 use crate::error::{Error, Result};
@@ -100,13 +100,13 @@ pub fn run(
     let mut row = Row::begin(store.next_night(), order.date, order.seed());
     order.tell_dates(&store, say);
     let started = Instant::now();
-    let opened = order.terms(say).and_then(|terms| {
+    let opened = order.terms(say).and_then(|(terms, jobs)| {
         let replayer = Replayer::start(terms.clone())?;
         store.check_device(replayer.combination())?;
         row.on(replayer.combination());
-        Ok((terms, replayer))
+        Ok((terms, jobs, replayer))
     });
-    let (terms, replayer) = match opened {
+    let (terms, jobs, replayer) = match opened {
         Ok(opened) => opened,
         Err(error) => return Err(log_error(&mut store, row, started, error)),
     };
@@ -117,6 +117,7 @@ pub fn run(
         store,
         issues,
         terms,
+        jobs,
         replayer,
         tally: Tally::default(),
         findings: Findings::default(),
@@ -178,23 +179,24 @@ impl Order<'_> {
         }
     }
 
-    fn terms(&self, say: &mut dyn FnMut(&str)) -> Result<Terms> {
+    /// How trials are run, and in how many workers.
+    fn terms(&self, say: &mut dyn FnMut(&str)) -> Result<(Terms, usize)> {
         let asked = self.config.backend().kind;
-        let backend = match asked {
-            BackendKind::Auto => solo::settled(self.config.backend())?.0,
-            _ => self.config.backend(),
-        };
+        let settled = Settled::of(self.config.backend())?;
+        let jobs = self.config.jobs.unwrap_or_else(|| settled.jobs());
+        let backend = settled.backend;
         if (asked, backend.kind) == (BackendKind::Auto, BackendKind::Host) {
             say(
                 "no usable cuDNN here ('convfuzz doctor' says why): using the host backend, which tests software algorithms",
             );
         }
-        Ok(Terms {
+        let terms = Terms {
             timeout: self.config.timeout.0,
             repeats: self.config.repeats,
-            memory: memory::share(self.config.jobs()),
+            memory: memory::share(jobs),
             ..Terms::of(backend)
-        })
+        };
+        Ok((terms, jobs))
     }
 
     fn stopped(&self) -> bool {
@@ -210,6 +212,8 @@ struct Night<'a> {
     store: Store,
     issues: Issues,
     terms: Terms,
+    /// Workers of a campaign.
+    jobs: usize,
     replayer: Replayer,
     tally: Tally,
     /// Of corpus and generated trials.
@@ -414,7 +418,7 @@ impl Night<'_> {
             cases,
             time: Some(time),
             limits: config.limits()?,
-            jobs: config.jobs(),
+            jobs: self.jobs,
             timeout: self.terms.timeout,
             repeats: self.terms.repeats,
             outputs: self.terms.outputs,

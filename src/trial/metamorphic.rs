@@ -69,6 +69,17 @@ pub(super) fn chosen(repro: &Repro, options: &TrialOptions) -> Vec<Transformed> 
     forms
 }
 
+/// The lines of every form of a case: of two results that cannot both be right, the
+/// one whose own trial passes is not the wrong one.
+pub fn lines(repro: &Repro, share: u32) -> Vec<Repro> {
+    let forms = forms(&repro.problem, draw(repro) / u64::from(share.max(1)));
+    let line = |form: Transformed| Repro {
+        problem: form.problem,
+        ..repro.clone()
+    };
+    forms.into_iter().map(line).collect()
+}
+
 /// A number that depends on the case alone: 64-bit FNV-1a (Fowler, Noll, Vo) of
 /// its line, the high bits mixed into the low ones.
 fn draw(repro: &Repro) -> u64 {

@@ -160,6 +160,12 @@ impl Backend for CudnnBackend {
         self.session.combination()
     }
 
+    fn device_memory(&self) -> Result<Option<u64>> {
+        self.session.enter()?;
+        let free = self.session.context().free_memory();
+        Ok(free.ok().map(|bytes| bytes as u64))
+    }
+
     fn list(&mut self, problem: &ConvProblem, steps: &mut Steps<'_>) -> Result<Vec<Listing>> {
         self.session.enter()?;
         let mut listings = Vec::new();
